@@ -18,8 +18,8 @@ shard in memory.
 A weight after the name of a file multiplies --dupe_factor. Documents with the
 same text are counted; --drop_duplicates uses one of them.
 
-All paths may be gs:// addresses. Then the tokens are in TMPDIR (or /tmp), and a
-build resumes on the same machine and starts over on another one. A bucket has
+All paths may be gs:// addresses. Then the tokens are in ~/.cache, and a build
+resumes on the same machine and starts over on another one. A bucket has
 no locks: start only one build for a folder. Before the build starts, the bucket
 is asked about one input file after the other, so join tens of thousands of
 small files.

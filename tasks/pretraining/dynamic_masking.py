@@ -1,7 +1,7 @@
 """Dynamic masking: swaps segments and masks n-grams during training.
 
 Records of `--masking=dynamic` hold unmasked text. In `tf.data`, this module
-does for whole batches what `data.examples` and `data.masking` do for one
+does for whole batches what `data.examples` do for one
 example. The distribution is the same, but the masks differ in each epoch.
 
 The random numbers of an example are a pure function of the seed and of its
@@ -206,7 +206,7 @@ def choose_ngrams(
   order: tf.Tensor,
   ngram: tf.Tensor,
 ) -> tf.Tensor:
-  """Chooses n-grams like `data.masking.choose_ngrams`, for B sequences.
+  """Chooses n-grams like `data.examples.choose_ngrams`, for B sequences.
 
   That function visits the units of one sequence until the budget is spent. A
   visit depends on those before it, but not on other rows. So step k visits the
@@ -281,7 +281,7 @@ def replace_tokens(
   choice: tf.Tensor,
   piece: tf.Tensor,
 ) -> tf.Tensor:
-  """Replaces the chosen tokens like `data.masking.replace_tokens`.
+  """Replaces the chosen tokens like `data.examples.replace_tokens`.
 
   All tensors are [B, S]. `choice` holds the random numbers for the kind of
   replacement, `piece` those for the random pieces.

@@ -217,7 +217,7 @@ def test_draws_are_the_same_on_any_machine():
   [
     ({"ngram": None, "mask_id": None}, "lacks mask_id, ngram, which dynamic"),
     ({"ngram": 0}, "ngram is 0, but must be from 1 to 65536"),
-    ({"masked_lm_prob": 0.0}, "masked_lm_prob is 0, but must be above 0"),
+    ({"masked_lm_prob": 0.0}, "masked_lm_prob is 0.0, but must be"),
   ],
 )
 def test_manifest_without_settings_of_masking_is_refused(changes, message):

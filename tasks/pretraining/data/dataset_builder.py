@@ -8,14 +8,10 @@ tokens of a block, those of all blocks, and each shard with its note.
 
 Shards get their final names in the output folder, and the manifest is written
 last. Everything else is in the folder `.unfinished` inside. It stays there
-after a kill or a system error such as a full disk, and the same command resumes
-the build. It is removed with the shards after a ValueError, because the input
-or the settings are wrong then.
-
-For an output folder in a bucket, the tokens, the settings and the lock are in a
-local temporary folder, whose name depends only on the address and the user. So
-the same machine resumes a build, and another one starts over, without noticing
-the first.
+after a kill or an OSError, and the same command resumes the build; after a
+ValueError, it is removed with the shards. For an output folder in a bucket, the
+tokens, the settings and the lock are in the user's cache, so that only the same
+machine resumes a build.
 """
 
 from __future__ import annotations
@@ -27,7 +23,6 @@ import itertools
 import os
 import re
 import shutil
-import tempfile
 import unicodedata
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
@@ -37,7 +32,7 @@ from official_albert import files, machine, tfrecords
 from official_albert.tasks.pretraining.data import (
   build_worker,
   documents,
-  token_store,
+  sentence_pairs,
   worker_pool,
 )
 from official_albert.tasks.pretraining.data.settings import (
@@ -48,13 +43,17 @@ from official_albert.tasks.pretraining.data.settings import (
 _STAGING, _SETTINGS, _LOCK = build_worker.UNFINISHED, "settings.json", ".lock"
 # A shard, or what a killed process leaves of one.
 _SHARD = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord(\.[0-9a-f]{16}\.tmp)?")
-# The files with the tokens of all documents; the last one appears last.
+# The files with the tokens of all documents, and with what else is known of
+# them; the last one appears last.
 _COLUMNS = ("marked", "rows")
+_ROW = np.dtype(
+  {
+    "names": ["tokens", "text", "content", "copies", "is_heldout"],
+    "formats": [np.int64, np.uint64, np.uint64, np.int32, bool],
+  }
+)
 # What examples may take of the memory; their size is estimated too high.
 _MEMORY_SHARE = 0.5
-
-# Called with the phase, the share of it that is done, the number of tokens, and
-# other numbers as text.
 _Report = Callable[[str, float, int, str], None]
 
 
@@ -63,19 +62,20 @@ def local_folder(output_dir: str) -> str:
   if not files.is_remote(output_dir):
     return output_dir
   digest = hashlib.sha256(output_dir.rstrip("/").encode()).hexdigest()
-  name = f"official-albert-build-{os.getuid()}-{digest[:16]}"
-  return os.path.join(tempfile.gettempdir(), name)
+  cache = os.environ.get("XDG_CACHE_HOME", "~/.cache")
+  folder = os.path.join(os.path.expanduser(cache), "official_albert")
+  return os.path.join(folder, f"build-{digest[:16]}")
 
 
 @contextlib.contextmanager
 def open_build(
-  settings: BuildSettings, **more: Any
+  settings: BuildSettings,
 ) -> Iterator[tuple[build_worker.Job, documents.DocumentReader, str]]:
   """Opens a build, a new one or one with equal settings to resume.
 
-  `more` are other values that have to be equal. Yields what makes the shards,
-  the input, and the local folder of the unfinished build, which is removed at
-  the end, unless the build can be resumed after an error.
+  Yields what makes the shards, the input, and the local folder of the
+  unfinished build, which is removed at the end, unless the build can be resumed
+  after an error.
   """
   weights = documents.find_files(settings.input_files)
   reader = documents.DocumentReader(weights, settings.reading)
@@ -91,7 +91,8 @@ def open_build(
     # Reading a corpus twice for a checksum would take longer than most resumed
     # builds save.
     "input_files": [[path, *stat] for path, stat in reader.stats.items()],
-    **more,
+    # Another release may cut the text in other blocks.
+    "block_bytes": documents.BLOCK_BYTES,
   }
   output_dir = settings.output_dir
   files.check_folder(output_dir)
@@ -103,13 +104,7 @@ def open_build(
   local = local_folder(output_dir)
   staging, lock = (os.path.join(local, name) for name in (_STAGING, _LOCK))
   is_new = local != output_dir or not os.path.isdir(local)
-  # The folder for temporary files is open to all users.
-  os.makedirs(local, 0o777 if local == output_dir else 0o700, exist_ok=True)
-  if local != output_dir and os.lstat(local).st_uid != os.getuid():
-    raise PermissionError(
-      f"{local} belongs to another user: remove it, or set TMPDIR to a folder "
-      "of your own."
-    )
+  os.makedirs(local, exist_ok=True)
   with contextlib.ExitStack() as stack:
     if is_new:
       stack.callback(_remove_empty, local)
@@ -208,11 +203,10 @@ def build_dataset(
 ) -> tfrecords.Manifest:
   """Builds a dataset, or resumes an unfinished build; returns the manifest.
 
-  `report` is called after every piece of work.
+  `report` is called after every piece of work with the phase, the share of it
+  that is done, the number of tokens, and other numbers as text.
   """
-  # Another release may cut the text in other blocks.
-  with open_build(settings, block_bytes=documents.BLOCK_BYTES) as opened:
-    job, reader, staging = opened
+  with open_build(settings) as (job, reader, staging):
     if not files.exists(os.path.join(staging, _COLUMNS[-1])):
       _tokenize(job, reader, staging, report)
     _write_shards(job, staging, report)
@@ -255,21 +249,24 @@ def _tokenize(
 def _tokenize_block(
   job: build_worker.Job, item: tuple[documents.Block, str]
 ) -> int:
+  """Writes the tokens of a block, the first of each sentence as ~id."""
   block, path = item
-  found = job.tokenize(block)
+  parts, rows = [np.zeros(0, np.int32)], []
+  for *row, (ids, offsets) in job.tokenize(block):
+    ids[offsets[:-1]] ^= -1
+    parts.append(ids)
+    rows.append((len(ids), *row))
   with files.replacing(path) as temporary, open(temporary, "wb") as file:
-    np.savez(file, marked=found.marked, rows=found.rows)
-  return len(found.marked)
+    marked = np.concatenate(parts)
+    np.savez(file, marked=marked, rows=np.array(rows, _ROW))
+  return len(marked)
 
 
-# A process maps the tokens once.
-@functools.lru_cache(2)
-def _open_split(
-  job: build_worker.Job, staging: str, name: str
-) -> token_store.Documents:
-  """Returns the documents of a split; all text must be tokenized before."""
-  marked_file, rows_file = (os.path.join(staging, x) for x in _COLUMNS)
-  rows = np.fromfile(rows_file, token_store.ROW)
+# A process reads them once.
+@functools.lru_cache(1)
+def _read_rows(job: build_worker.Job, staging: str) -> np.ndarray:
+  """Returns the rows of all documents; the text must be tokenized before."""
+  rows = np.fromfile(os.path.join(staging, "rows"), _ROW)
   if not len(rows):
     raise ValueError(
       f"there is no text in {files.quote(job.settings.input_files, most=200)}: "
@@ -279,10 +276,7 @@ def _open_split(
     # A small corpus; Beam would refuse it.
     rows["is_heldout"] = rows["text"] == rows["text"].min()
     rows["copies"][rows["is_heldout"]] = 1
-  # A plain array over the map: slicing np.memmap is ten times slower.
-  marked = np.asarray(np.memmap(marked_file, np.int32, "r"))
-  is_there = rows["is_heldout"] == (name == HELDOUT)
-  return token_store.Documents(marked, rows).take(np.flatnonzero(is_there))
+  return rows
 
 
 def _write_shard(
@@ -290,21 +284,33 @@ def _write_shard(
 ) -> int:
   """Writes the shard with an index of a split."""
   name, index = shard
-  split = _open_split(job, staging, name)
-  num_shards = len(job.settings.shards[name])
-  duplicates = token_store.duplicates_of(split.rows, index, num_shards)
-  own = np.unique([document for document, _ in duplicates]).astype(np.int64)
-  return job.write_shard(split.take(own), name, index)
+  rows, num_shards = _read_rows(job, staging), len(job.settings.shards[name])
+  is_there = np.zeros(len(rows), bool)
+  for duplicate in range(rows["copies"].max()):
+    shards = build_worker.shards_of(rows["text"], duplicate, num_shards)
+    is_there |= (shards == index) & (rows["copies"] > duplicate)
+  is_there &= rows["is_heldout"] == (name == HELDOUT)
+  ends = np.cumsum(rows["tokens"])
+  # A plain array over the map: slicing np.memmap is ten times slower.
+  tokens = np.asarray(np.memmap(os.path.join(staging, "marked"), np.int32, "r"))
+  found = []
+  for (size, *row), end in zip(rows[is_there].tolist(), ends[is_there]):
+    marked = tokens[end - size : end]
+    offsets = np.append(np.flatnonzero(marked < 0), size)
+    ids = np.where(marked < 0, ~marked, marked)
+    row.append(sentence_pairs.Document(ids, offsets))
+    found.append(build_worker.Tokenized(*row))
+  return job.write_shard(found, name, index)
 
 
 def _write_shards(job: build_worker.Job, staging: str, report: _Report) -> None:
   """Writes the missing shards."""
   folder = job.settings.output_dir
   finished = list_names(os.path.join(folder, build_worker.UNFINISHED))
-  missing = []
+  missing, rows = [], _read_rows(job, staging)
   for name, shards in job.settings.shards.items():
-    rows = _open_split(job, staging, name).rows
-    _check_memory(job.settings, rows, len(shards))
+    is_there = rows["is_heldout"] == (name == HELDOUT)
+    _check_memory(job.settings, rows[is_there], len(shards))
     for index, file in enumerate(shards):
       if f"{file}.json" not in finished:
         missing.append((name, index))

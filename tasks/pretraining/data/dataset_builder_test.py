@@ -71,6 +71,8 @@ def test_manifest_describes_the_folder(corpus, built):
     "dupe_factor": 3,
     "drop_duplicates": False,
     "heldout_share": 0.2,
+    "mask_id": 4,
+    "special_ids": [0, 1, 2, 3, 4],
   }
   for name, split in manifest.splits.items():
     assert len(_records(folder, manifest, name)) == split.records

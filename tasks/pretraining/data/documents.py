@@ -2,13 +2,12 @@
 
 Plain text has one sentence per line and a blank line between documents, as in
 google-research/albert create_pretraining_data.py. With `split_sentences`, its
-lines are paragraphs. JSON lines have one document per line, in the field
-`text`, whose lines are paragraphs. `text_files` tells one from the other, also
-in compressed files. Files of Parquet and Arrow (also those of the library
-datasets) have a document in each row, in a column of strings.
+lines are paragraphs. JSON lines have one document per line, whose lines are
+paragraphs. Files of Parquet and Arrow (also those of the library datasets) have
+a document in each row, in a column of strings.
 
-`DocumentReader` cuts files into blocks of whole documents. `parse` turns a
-block into documents; this takes longer, so many processes can do it.
+`DocumentReader` cuts files into blocks of whole documents, and `parse`, which
+takes longer, turns a block into documents.
 """
 
 from __future__ import annotations
@@ -36,7 +35,6 @@ class Block(NamedTuple):
     first_line: the number of the first line in the file, from 1.
     data: whole lines. A block of plain text ends with a blank line or the file.
     kind: "text", "json" or "rows"; those of a table are JSON lines here.
-    weight: that of the file.
   """
 
   path: str
@@ -51,8 +49,7 @@ class DocumentReader:
 
   Attributes:
     weights: the weight of each file, from `find_files`.
-    stats: the size as stored in bytes and the modification time in ns of each
-      file, by its path.
+    stats: the size as stored in bytes and the modification time in ns of each.
     total_bytes: the size of all files as stored.
     bytes_read: how many of these bytes the latest iteration has read.
   """
@@ -121,12 +118,7 @@ def _read_blocks(block: Block, file: Any, column: str) -> Iterator[Block]:
 
 
 def _table_rows(path: str, file: Any, column: str) -> Iterator[bytes]:
-  """Yields the rows of an open table as JSON lines.
-
-  Raises:
-    ValueError: pyarrow is missing, the table is damaged, or it has no such
-      column.
-  """
+  """Yields the rows of an open table as JSON lines."""
   try:
     from pyarrow import ArrowException, ipc, parquet
   except ModuleNotFoundError as error:
@@ -161,11 +153,7 @@ def _table_rows(path: str, file: Any, column: str) -> Iterator[bytes]:
 
 
 def parse(block: Block, settings: ReaderSettings) -> list[list[str]]:
-  """Parses a block into documents: non-empty lists of non-blank sentences.
-
-  Raises:
-    ValueError: a line is not UTF-8, or not JSON with a text.
-  """
+  """Parses a block into documents: non-empty lists of non-blank sentences."""
   is_text = block.kind == "text"
   place = "row" if block.kind == "rows" else "line"
   found: list[list[str]] = [[]]
@@ -213,11 +201,10 @@ def _json_text(line: str, column: str, where: str) -> str:
 def split_sentences(paragraph: str, language: str) -> list[str]:
   """Splits a paragraph; only space between sentences is removed.
 
-  Sentences are split by sentencex (Wikimedia, MIT). Of nine packages on PyPI it
-  was the fastest (37 MB/s on one core) and the most accurate on 40 hard cases
-  in 15 languages: 34 correct, against 31 with pysbd and 20 to 27 with others.
-  Other releases may split differently, so the manifest of a dataset records the
-  version. An unknown language is split like a related one or like English.
+  Of nine packages on PyPI, sentencex (Wikimedia, MIT) was the fastest (37 MB/s
+  on one core) and the most accurate on 40 hard cases in 15 languages: 34
+  correct, against 31 with pysbd and 20 to 27 with others. It splits an unknown
+  language like a related one or like English.
   """
   import sentencex  # Most text is already split.
 

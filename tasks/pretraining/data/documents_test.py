@@ -229,11 +229,6 @@ def test_paragraphs_of_plain_text_are_split_if_asked_for(
   assert space.join(long[:sentences]) == text
 
 
-def test_settings_have_a_language():
-  with pytest.raises(ValueError, match="must be an ISO code such as en"):
-    documents.ReaderSettings(sentence_language="English")
-
-
 @pytest.mark.parametrize("language", ["en", "zh", "xx"])
 @pytest.mark.parametrize(
   "paragraph", ["", " ", "...", "a.b.c", '("x.") y.', "“”。。『』", "\t1. 2."]

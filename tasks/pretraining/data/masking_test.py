@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from official_albert.tasks.pretraining import data
-from official_albert.tasks.pretraining.data import masking
+from official_albert.tasks.pretraining.data import examples
 
 
 def _thresholds(ngram, favor_shorter):
@@ -57,7 +57,7 @@ def test_ngram_lengths_are_drawn_with_their_probabilities(
   np.testing.assert_allclose(thresholds, expected_thresholds)
   rng = np.random.default_rng(1)
   first = [
-    masking.choose_ngrams(starts, separator, 3, thresholds, rng)[1][0]
+    examples.choose_ngrams(starts, separator, 3, thresholds, rng)[1][0]
     for _ in range(10000)
   ]
   # Only the end of its segment limits the first n-gram: the last unit before
@@ -88,7 +88,7 @@ def test_ngram_lengths_are_drawn_with_their_probabilities(
 def test_long_ngrams_are_shortened(segments, budget, num_tokens, lengths, seed):
   starts, separator = _starts(*segments)
   always_3 = np.array([0.0, 0.0])
-  positions, found = masking.choose_ngrams(
+  positions, found = examples.choose_ngrams(
     starts, separator, budget, always_3, np.random.default_rng(seed)
   )
   assert len(positions) == num_tokens
@@ -115,7 +115,7 @@ def test_words_and_ngrams_of_compat_span_the_separator(
   seen = set()
   for seed in range(200):
     rng = np.random.default_rng(seed)
-    positions, lengths = masking.choose_ngrams(
+    positions, lengths = examples.choose_ngrams(
       starts, 3, 2, _thresholds(ngram, True), rng, across_separator=True
     )
     assert sum(lengths) == len(positions) or continues
@@ -127,7 +127,7 @@ def test_80_10_10():
   mask_id, pieces = 4, np.array([5, 7, 8, 90], np.int32)
   tokens = np.full(40000, 6, np.int32)
   positions = np.arange(1, 40000, 2)
-  replaced = masking.replace_tokens(
+  replaced = examples.replace_tokens(
     tokens, positions, mask_id, pieces, np.random.default_rng(5)
   )
   assert (tokens == 6).all()  # The original is as it was.

@@ -50,7 +50,6 @@ def create_pairs(
 ) -> Iterator[Pair]:
   """Cuts document `index` into pairs, without chunks of a single word.
 
-  Of the other documents, only random ones are read, if needed.
   `word_start_table` is <bool>[V], whether a piece starts a word.
 
   With --masking=compat, two quirks of the original are reproduced: a chunk of a
@@ -142,8 +141,7 @@ def _middle_word_start(
 ) -> int:
   """Returns the word start nearest to the middle, or 0 for a single word.
 
-  Of two that are equally near, either is drawn: always the first one would tell
-  the order by the lengths.
+  Of two, either is drawn: always the first one would tell the order.
   """
   starts = 1 + np.flatnonzero(word_start_table[ids[1:]])
   if not len(starts):

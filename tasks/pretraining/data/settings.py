@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import importlib.metadata
 import os
-import re
 from typing import Any, Mapping, Optional
 
 import numpy as np
@@ -21,13 +20,10 @@ KEEP_SHARE = 0.1
 # The paper's share of tokens to mask.
 MASKED_LM_PROB = 0.15
 
-# [CLS] A [SEP] B [SEP] with one token in A and one in B.
-_MIN_SEQ_LENGTH = 5
 # Attention over more would need more than 200 GB, with 12 heads in bfloat16.
-_MAX_SEQ_LENGTH = 2**16
+_LONGEST = 2**16
 # The names of shards have five digits.
 _MAX_SHARDS = 99_999
-_LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]+)*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +43,6 @@ class ReaderSettings:
     "Field of JSON lines, or column of Parquet and Arrow files, with the text.",
   )
 
-  def __post_init__(self):
-    if not _LANGUAGE.fullmatch(self.sentence_language):
-      raise ValueError(
-        f"sentence_language is {self.sentence_language!r}, but must be an ISO "
-        "code such as en, de or zh."
-      )
-
 
 @dataclasses.dataclass(frozen=True)
 class ExampleSettings:
@@ -64,23 +53,20 @@ class ExampleSettings:
   """
 
   max_seq_length: int = setting(
-    512,
-    "Tokens of an example, including [CLS] and [SEP].",
-    least=_MIN_SEQ_LENGTH,
-    most=_MAX_SEQ_LENGTH,
+    512, "Tokens of an example with [CLS] and [SEP].", least=5, most=_LONGEST
   )
   max_predictions_per_seq: Optional[int] = setting(
     None,
     "Maximum number of masked tokens of an example; default: masked_lm_prob x "
     "max_seq_length, rounded.",
     least=1,
-    most=_MAX_SEQ_LENGTH,
+    most=_LONGEST,
   )
   masked_lm_prob: float = setting(
     MASKED_LM_PROB, "Share of tokens to mask.", above=0, most=1
   )
   ngram: int = setting(
-    3, "Maximum length of an n-gram.", least=1, most=_MAX_SEQ_LENGTH
+    3, "Maximum length of an n-gram.", least=1, most=_LONGEST
   )
   favor_shorter_ngram: bool = setting(
     True, "Draw n with p(n) ~ 1/n, or in reverse."
@@ -135,8 +121,8 @@ def num_to_predict(
 ) -> int:
   """Returns the number of predictions in a sequence, at least 1.
 
-  `length` includes [CLS] and [SEP]. Halves are rounded to even by Python's
-  `round`, as in the original.
+  `length` includes [CLS] and [SEP]. Halves are rounded to even, as in the
+  original.
   """
   wanted = max(1, int(round(length * masked_lm_prob)))
   return min(max_predictions_per_seq or wanted, wanted)
@@ -146,12 +132,8 @@ def num_to_predict(
 class BuildSettings:
   """All settings of a dataset.
 
-  Attributes (only those without a generated flag):
-    input_files: comma-separated names and globs, with weights; see
-      `documents.find_weighted_files`.
-    output_dir: the folder of the dataset.
-    spm_model_file, vocab_file: the SentencePiece model or the WordPiece
-      vocabulary; exactly one is given.
+  `input_files` are names and globs for `documents.find_files`. Either a
+  SentencePiece model or a WordPiece vocabulary is given.
   """
 
   input_files: str
@@ -164,9 +146,7 @@ class BuildSettings:
     True, "Lower-case the text, as for training the model."
   )
   keep_accents: bool = setting(
-    False,
-    "Keep accents and other combining marks, as for training the model; the "
-    "original loses them.",
+    False, "Keep accents and other marks, as for training the model."
   )
   dupe_factor: Optional[int] = setting(
     None,
@@ -182,11 +162,7 @@ class BuildSettings:
     False, "Use one document of each text only; all are counted."
   )
   heldout_share: float = setting(
-    0.01,
-    "Share of documents for evaluation, each used once; 0.01 is enough for a "
-    "large corpus.",
-    least=0,
-    below=1,
+    0.01, "Share of documents for evaluation, each used once.", least=0, below=1
   )
   num_shards: int = setting(
     8, "Files of the training split.", least=1, most=_MAX_SHARDS
@@ -195,11 +171,7 @@ class BuildSettings:
     1, "Files of the held-out split.", least=1, most=_MAX_SHARDS
   )
   num_workers: int = setting(
-    0,
-    "Number of processes, at most 1,024 on any machine; 0 is one for each "
-    "processor.",
-    least=0,
-    most=1024,
+    0, "Number of processes; 0: one for each processor.", least=0, most=1024
   )
   overwrite: bool = setting(False, "Replace the dataset in output_dir.")
 

@@ -49,8 +49,22 @@ def parallel_map(
   others = {*multiprocessing.active_children()}
   pool = futures.ProcessPoolExecutor(num_workers, context, _start_worker)
   with tempfile.TemporaryDirectory(prefix="official-albert-") as folder:
+    shared = pathlib.Path(folder, "function")
+    shared.write_bytes(pickle.dumps(function))
+
+    def results() -> Iterator[Any]:
+      pending = collections.deque[futures.Future]()
+      for number, item in enumerate(items):
+        if len(pending) >= _ITEMS_PER_WORKER * num_workers:
+          yield _take(pending.popleft().result())
+        path = pathlib.Path(folder, str(number))
+        path.write_bytes(pickle.dumps(item))
+        pending.append(pool.submit(_call, shared, path))
+      while pending:
+        yield _take(pending.popleft().result())
+
     try:
-      yield _results(pool, folder, function, items, num_workers)
+      yield results()
     except process.BrokenProcessPool as error:
       raise OSError(
         "a worker process died: if the system ran out of memory, use a smaller "
@@ -61,26 +75,6 @@ def parallel_map(
       for child in {*multiprocessing.active_children()} - others:
         child.kill()
       pool.shutdown(cancel_futures=True)
-
-
-def _results(
-  pool: futures.Executor,
-  folder: str,
-  function: Callable[[Any], Any],
-  items: Iterable[Any],
-  num_workers: int,
-) -> Iterator[Any]:
-  shared = pathlib.Path(folder, "function")
-  shared.write_bytes(pickle.dumps(function))
-  pending = collections.deque[futures.Future]()
-  for number, item in enumerate(items):
-    if len(pending) >= _ITEMS_PER_WORKER * num_workers:
-      yield _take(pending.popleft().result())
-    path = pathlib.Path(folder, str(number))
-    path.write_bytes(pickle.dumps(item))
-    pending.append(pool.submit(_call, shared, path))
-  while pending:
-    yield _take(pending.popleft().result())
 
 
 @functools.lru_cache(1)
