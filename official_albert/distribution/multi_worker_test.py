@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from official_albert import run_logs, runs
 from official_albert.distribution import multi_worker
-from official_albert.testing import toy_job, toy_task
+from official_albert.testing import toy_task
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _CONFIG = dict(
@@ -48,19 +48,19 @@ def test_the_strategy_of_tensorflow_is_refused():
 
 def _slow_job(folder):
   """Starts two workers; a context of their processes."""
-  command = toy_job.command(
+  command = toy_task.command(
     folder,
     _CONFIG,
     distribution="multi_worker",
     num_devices=1,
     task={"step_seconds": 0.2},
   )
-  return toy_job.started(2, command, cwd=_ROOT, preexec_fn=_interruptible)
+  return toy_task.started(2, command, cwd=_ROOT, preexec_fn=_interruptible)
 
 
 def _run(folder, config=None, num_devices=1, **task):
   """Runs a job of two workers that has to end without an error."""
-  toy_job.run(
+  toy_task.run_job(
     2,
     folder,
     {**_CONFIG, **(config or {})},
@@ -73,7 +73,7 @@ def _run(folder, config=None, num_devices=1, **task):
 def _wait_for(folder, step, processes):
   while not (folder / f"model.ckpt-{step}.index").exists():
     for process in processes:
-      assert process.poll() is None, toy_job.ended(process)
+      assert process.poll() is None, toy_task.ended(process)
     time.sleep(0.02)
 
 
@@ -94,7 +94,7 @@ def _assert_same_end(folder, whole):
 
 def test_two_workers_compute_what_one_device_computes(whole, tmp_path):
   toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path, **_CONFIG))
-  other = toy_job.log_folder(str(whole), 1)
+  other = toy_task.log_folder(str(whole), 1)
   for kind, count in (("train", 4), ("eval", 2)):
     one, two = (toy_task.logged(f, "loss", kind) for f in (tmp_path, whole))
     assert len(one) == count
@@ -114,7 +114,7 @@ def test_a_killed_worker_ends_the_job_and_it_resumes(whole, tmp_path, victim):
     _wait_for(tmp_path, 6, processes)
     processes[victim].send_signal(signal.SIGKILL)
     killed = time.monotonic()
-    code, stderr = toy_job.ended(processes[1 - victim])
+    code, stderr = toy_task.ended(processes[1 - victim])
     assert time.monotonic() - killed < 90
   assert code == 1
   assert stderr.startswith("a worker of this job was lost (")
@@ -136,13 +136,13 @@ def test_a_signal_to_one_worker_stops_all_at_the_same_step(
   with _slow_job(tmp_path) as processes:
     _wait_for(tmp_path, 6, processes)
     processes[receiver].send_signal(number)
-    code, stderr = toy_job.ended(processes[receiver])
+    code, stderr = toy_task.ended(processes[receiver])
     assert code == 128 + number
     assert stderr.startswith("stopping") is (number == signal.SIGINT)
     # The other one received no signal: it ends as after SIGTERM.
-    assert toy_job.ended(processes[1 - receiver]) == (143, "")
+    assert toy_task.ended(processes[1 - receiver]) == (143, "")
   chief = run_logs.read_metrics(str(tmp_path), "train")[-1]
-  other = run_logs.read_metrics(toy_job.log_folder(tmp_path, 1), "train")[-1]
+  other = run_logs.read_metrics(toy_task.log_folder(tmp_path, 1), "train")[-1]
   assert 6 < chief["step"] == other["step"] < 24
   assert chief["loss"] == other["loss"]
   path = tf.train.latest_checkpoint(str(tmp_path))
@@ -156,7 +156,7 @@ def test_a_suspended_worker_is_noticed(tmp_path):
   with _slow_job(tmp_path) as processes:
     _wait_for(tmp_path, 6, processes)
     processes[1].send_signal(signal.SIGSTOP)  # Its connections stay open.
-    code, stderr = toy_job.ended(processes[0])
+    code, stderr = toy_task.ended(processes[0])
   assert code == 1
   assert "was lost (" in stderr and "heartbeat" in stderr
 
@@ -169,7 +169,7 @@ def test_all_workers_skip_a_damaged_checkpoint(whole, tmp_path):
   _run(tmp_path)
   assert list(tmp_path.glob("damaged-model.ckpt-12.data*"))
   _assert_same_end(tmp_path, whole)
-  other = toy_job.log_folder(str(tmp_path), 1)
+  other = toy_task.log_folder(str(tmp_path), 1)
   assert toy_task.logged(other) == toy_task.logged(tmp_path)
 
 
@@ -177,7 +177,7 @@ def test_all_workers_skip_a_damaged_checkpoint(whole, tmp_path):
 def test_two_workers_with_two_devices_equal_four_devices(tmp_path):
   """Each replica has the same examples and dropout masks."""
   _run(tmp_path / "workers", num_devices=2, dropout_rate=0.3)
-  toy_job.run(
+  toy_task.run_job(
     1,
     tmp_path / "mirrored",
     _CONFIG,

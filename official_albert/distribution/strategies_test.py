@@ -18,7 +18,7 @@ from tensorflow.python.tpu.client import client
 
 from official_albert import machine
 from official_albert.distribution import strategies
-from official_albert.testing import toy_job
+from official_albert.testing import toy_task
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -115,7 +115,7 @@ for address in sys.argv[1:]:
 
 
 def test_tpus_that_cannot_be_used_are_refused_within_a_minute():
-  (silent,) = toy_job.free_addresses(1)
+  (silent,) = toy_task.free_addresses(1)
   result = subprocess.run(
     [sys.executable, "-c", _PROGRAM, "local", f"grpc://{silent}"],
     cwd=_ROOT,
@@ -274,7 +274,7 @@ def test_a_wrong_tf_config_is_refused(read, value, message):
 
 
 def test_workers_wait_for_each_other():
-  addresses = tuple(toy_job.free_addresses(3))
+  addresses = tuple(toy_task.free_addresses(3))
   came, servers = [], []
 
   def meet(index):
@@ -299,7 +299,7 @@ def test_workers_wait_for_each_other():
 
 
 def test_a_missing_worker_is_named():
-  addresses = tuple(toy_job.free_addresses(2))
+  addresses = tuple(toy_task.free_addresses(2))
   begun = time.monotonic()
   with pytest.raises(
     TimeoutError, match=f"worker 0 at {addresses[0]} did not start within 0.5"

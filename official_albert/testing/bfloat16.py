@@ -27,9 +27,8 @@ def rms(got, expected):
 def check_rounded(got, expected):
   """Checks that `got` is `expected`, rounded to 8 bits.
 
-  To nearest, the relative error is 2^-9 at most, 0.17% in the mean square and
-  0 on average; truncated, 2^-8, 0.33% and -0.28%. Sums in float32, in another
-  order, may change the rounding of the last bit here and there.
+  To nearest, the relative error is 0.17% in the mean square and 0 on average;
+  truncated, 0.33% and -0.28%. Sums in another order may change a last bit.
   """
   assert got.dtype == tf.bfloat16
   got, expected = (np.asarray(tf.cast(x, tf.float64)) for x in (got, expected))
@@ -42,8 +41,7 @@ def check_rounded(got, expected):
 def _assign(model, kind):
   """Assigns random weights, or some with the statistics of trained ones.
 
-  Trained encoders have an activation that is about 12 times as large as the
-  others, and large biases of the keys.
+  These have an activation 12 times as large as others, and large key biases.
   """
   rng = np.random.default_rng(1)
   for variable in model.variables:

@@ -2,16 +2,9 @@
 
 TensorFlow's gs:// client cannot be pointed at another server, but its libcurl
 honors `https_proxy` and `CURL_CA_BUNDLE`. This server is a proxy that answers
-Google's requests itself, with a certificate of its own:
-
-    with fake_gcs.FakeGcs() as gcs:
-      gcs.write("gs://bucket/corpus.txt", b"A sentence.\n")
-      variables = {**os.environ, **gcs.environment}
-      subprocess.run(["albert", "train_vocabulary", ...], env=variables)
-      assert gcs.names("gs://bucket/vocabulary/")
-
-The client must be another process, as functions of TensorFlow may wait for the
-file system while they hold Python's global lock.
+Google's requests itself, with a certificate of its own. The client must be
+another process, with `FakeGcs.environment`, as functions of TensorFlow may wait
+for the file system while they hold Python's global lock.
 """
 
 from __future__ import annotations
@@ -53,23 +46,15 @@ _KINDS = {
 
 
 class Request(NamedTuple):
-  """The kind of a request (of `_KINDS`, "download" or "folder"), and more.
+  """A request and its answer."""
 
-  The address of a list is its prefix; the status is that of the answer.
-  """
-
-  kind: str
-  address: str
+  kind: str  # Of `_KINDS`, "download" or "folder".
+  address: str  # Of a list, its prefix.
   status: int
 
 
 class FakeGcs:
-  """gs://bucket in memory behind a server; a context manager.
-
-  Attributes:
-    environment: the variables that a client needs.
-    requests: all requests so far, in the order of their answers.
-  """
+  """gs://bucket in memory behind a server; a context manager."""
 
   def __init__(self):
     self.requests: list[Request] = []
@@ -109,11 +94,7 @@ class FakeGcs:
 
   @contextlib.contextmanager
   def client(self, **environment: str) -> Iterator[Callable[..., Any]]:
-    """Starts a process with these variables and yields a function.
-
-    The function calls another function there, by name, with the arguments that
-    follow. It returns the result, or raises what was raised there.
-    """
+    """Starts a process and yields what calls a function there."""
     spawn = multiprocessing.get_context("spawn")
     variables = {**self.environment, **environment}
     with concurrent.futures.ProcessPoolExecutor(1, spawn) as pool:
@@ -126,10 +107,7 @@ class FakeGcs:
     self._forbidden = addresses
 
   def fail(self, every: int) -> None:
-    """Answers every Nth request with 503 or, if it is a download, cuts it.
-
-    An upload is answered in any case. 0 ends the faults.
-    """
+    """Cuts a download, or refuses another request, at every Nth; 0: never."""
     self._fault_every = every
 
   def write(self, address: str, content: bytes) -> None:

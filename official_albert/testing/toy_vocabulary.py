@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import random
-from typing import Any, Iterable, Sequence
+from typing import Any, Iterable
 
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
@@ -54,13 +54,6 @@ def numbers(vocab_size: int) -> bytes:
   return model.SerializeToString()
 
 
-def odd_texts(letters: Sequence[str], count: int, seed: int) -> list[str]:
-  """Returns texts of up to 24 letters."""
-  rng = random.Random(seed)
-  lengths = [rng.randrange(25) for _ in range(count)]
-  return ["".join(rng.choices(letters, k=length)) for length in lengths]
-
-
 # Letters that are lengthened, shortened, decomposed, composed, deleted or
 # separated, or that depend on their neighbors.
 ODD_LETTERS = {
@@ -79,7 +72,7 @@ ODD_LETTERS = {
 }
 
 
-def odd_texts_by_category(each: int, seed: int) -> list[str]:
+def odd_texts(each: int, seed: int) -> list[str]:
   """Returns texts of each category, and of any characters of Unicode."""
   rng = random.Random(seed)
   texts = []

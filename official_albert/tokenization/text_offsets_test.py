@@ -17,7 +17,7 @@ _RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
 
 
 def wild_texts(each: int, seed: int) -> list[str]:
-  texts = toy_vocabulary.odd_texts_by_category(each, seed)
+  texts = toy_vocabulary.odd_texts(each, seed)
   # Unpaired surrogates.
   return [*texts, "a \ud83d b", "\ude00\u0301a\udc80,", "\ud83d"]
 

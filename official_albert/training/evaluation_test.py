@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import distribution, run_logs, runs
-from official_albert.testing import toy_job, toy_task
+from official_albert.testing import toy_task
 from official_albert.training import evaluation, objective
 
 _CONFIG = dict(num_train_steps=2, num_warmup_steps=0, eval_batch_size=8)
@@ -88,7 +88,7 @@ def test_several_devices_equal_one(tmp_path, name):
   _, weights, _ = toy_task.run(task, cfg)
   hidden = np.tanh(task.x @ weights[0] + weights[1])
   errors = np.abs(hidden @ weights[2] + weights[3] - task.y)
-  toy_job.run(
+  toy_task.run_job(
     2 if name == "multi_worker" else 1,
     tmp_path / "many",
     _CONFIG,

@@ -125,10 +125,10 @@ def test_an_overflow_in_one_of_three_micro_batches_skips_the_update(tmp_path):
 
 _ON_TWO_DEVICES = """
 import json, sys
-from official_albert.testing import toy_job
+from official_albert.testing import toy_task
 from official_albert.training import loss_scale
 loss_scale.INITIAL = 2.0**12
-sys.exit(toy_job.main(json.dumps({
+sys.exit(toy_task.main(json.dumps({
   "model_dir": sys.argv[1],
   "config": {},
   "distribution": "mirrored",

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import machine, run_logs, runs
-from official_albert.testing import toy_job, toy_task
+from official_albert.testing import toy_task
 from official_albert.train_config import Phase
 from official_albert.training import evaluation, objective, optimization
 from official_albert.training import trainer as trainer_lib
@@ -229,7 +229,7 @@ def test_a_signal_saves_the_step_and_the_run_resumes(
 
 
 def test_tensorboard_can_capture_profiles(tmp_path):
-  (address,) = toy_job.free_addresses(1)
+  (address,) = toy_task.free_addresses(1)
   port = int(address.rpartition(":")[2])
   toy_task.run(
     toy_task.ToyTask(), toy_task.config(tmp_path, profiler_port=port)

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 
-from official_albert.testing import toy_job
+from official_albert.testing import toy_task
 from official_albert.tools.testing import many_commands, toy_runs
 
 _TEXT_OPS = (
@@ -157,5 +157,5 @@ def test_loading_and_the_first_calls_are_silent(exports):
     text=True,
     check=True,
   )
-  errors = re.sub(_MACHINE, "", toy_job.without_notices(done.stderr))
+  errors = re.sub(_MACHINE, "", toy_task.without_notices(done.stderr))
   assert (done.stdout, errors) == ("", "")

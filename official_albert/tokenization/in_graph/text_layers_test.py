@@ -163,7 +163,7 @@ def test_equals_python(files, odd_files, kind, rules):
     default, _ = make_pair(kind, files[kind])
     assert [*map(pair[0].tokenize, _LINES)] != [*map(default.tokenize, _LINES)]
   odd = make_pair(kind, odd_files[kind], **rules)
-  texts = toy_vocabulary.odd_texts_by_category(250, seed=7)
+  texts = toy_vocabulary.odd_texts(250, seed=7)
   assert len(texts) > 3000
   assert _differing(odd, _LINES + texts) == []
   assert _differing(odd, []) == []
@@ -250,7 +250,7 @@ def test_invalid_bytes_are_not_counted(odd_files, kind):
 def test_models_with_other_options(tmp_path, name):
   options = text_offsets_test.OTHER_OPTIONS[name]
   file = text_offsets_test.train(tmp_path / "other", **options)
-  lines = _LINES + _SENTENCES + toy_vocabulary.odd_texts_by_category(60, seed=5)
+  lines = _LINES + _SENTENCES + toy_vocabulary.odd_texts(60, seed=5)
   assert _differing(make_pair("sentencepiece", file), lines) == []
 
 
