@@ -8,11 +8,9 @@ each other here first.
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import dataclasses
 import os
-import pathlib
 import platform
 import re
 import socket
@@ -255,21 +253,13 @@ def cpu_count() -> int:
   return os.cpu_count() or 1
 
 
-def describe_machine(gpus: str = "/proc/driver/nvidia/gpus") -> str:
-  """Returns the GPUs, CPUs, processor and Python version in one line.
-
-  `gpus` is where NVIDIA's driver has a folder for each GPU.
-  """
+def describe_machine() -> str:
+  """Returns the CPUs, the processor and the Python version in one line."""
   model = platform.processor() or platform.machine()
-  if files.exists("/proc/cpuinfo"):
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-      names = [line.split(":")[1] for line in file if "model name" in line]
-    model = names[0].strip() if names else model
-  cores = f"{cpu_count()} cores, {model}, Python {platform.python_version()}"
-  cards: collections.Counter[str] = collections.Counter()
-  for path in pathlib.Path(gpus).glob("*/information"):
-    cards.update(re.findall(r"Model:\s*(.+)", path.read_text()))
-  return ", ".join([*(f"{n} x {card}" for card, n in cards.items()), cores])
+  with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
+    found = re.search(r"model name\s*: (.+)", file.read())
+    model = found[1] if found else model
+  return f"{cpu_count()} cores, {model}, Python {platform.python_version()}"
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ import json
 import os
 import platform
 import time
-from importlib import metadata
 from typing import Any, Mapping, Optional, Sequence
 
 from typing_extensions import TypedDict
@@ -255,19 +254,13 @@ def write_run(
 ) -> None:
   """Writes both files; `settings` and `data` are JSON values."""
   files.make_folder(model_dir)
-  versions = {
-    "python": platform.python_version(),
-    "tensorflow": _tensorflow_version(),
-  }
-  for name in ("tensorflow-text", "tensorflow-addons", "numpy"):
-    try:
-      versions[name] = metadata.version(name)
-    except metadata.PackageNotFoundError:
-      versions[name] = "not installed"
   record = {
     "settings": settings,
     "data": data,
-    "versions": versions,
+    "versions": {
+      "python": platform.python_version(),
+      "tensorflow": _tensorflow_version(),
+    },
     "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
   }
   path = os.path.join(model_dir, RECORD_FILE)
@@ -290,17 +283,12 @@ def read_run(model_dir: str) -> RunRecord:
     FileNotFoundError: the folder is not a run's folder.
     ValueError: the file is not the record of a run.
   """
-  return files.read_json(find_record(model_dir), RunRecord, RECORD_ADVICE)
-
-
-def find_record(model_dir: str) -> str:
-  """Returns the path of run.json; raises FileNotFoundError without it."""
   path = os.path.join(model_dir, RECORD_FILE)
   if not files.exists(path):
     raise FileNotFoundError(
       f"{path} does not exist: {model_dir} is not the folder of a run."
     )
-  return path
+  return files.read_json(path, RunRecord, RECORD_ADVICE)
 
 
 def recorded_folder(folders: Sequence[str]) -> str:

@@ -179,7 +179,10 @@ class TrainConfig:
       )
     check(self)
     if self.learning_rate is None:
-      rate = scaled_learning_rate(self.train_batch_size)
+      # Scaling by the square root of the batch size keeps the noise of an
+      # update constant (arXiv 1904.00962). Without, the loss at small batches
+      # jumps and stays high (google-research/albert issues 29 and 111).
+      rate = _PAPER_RATE * math.sqrt(self.train_batch_size / _PAPER_BATCH)
       object.__setattr__(self, "learning_rate", rate)
     batch, parts = self.train_batch_size, self.gradient_accumulation_steps
     if batch % parts:
@@ -260,19 +263,6 @@ def whole_numbers(name: str, text: str) -> tuple[int, ...]:
     raise ValueError(
       f"{name} must be integers separated by commas, got {text!r:.60}."
     ) from None
-
-
-def scaled_learning_rate(batch: int) -> float:
-  """Returns LAMB's peak learning rate for `batch` examples in an update.
-
-  The paper's 0.00176 is for a batch of 4096. Scaling the rate by the square
-  root of the batch size keeps the noise of an update constant (arXiv
-  1904.00962). Without scaling, the loss at small batches jumps and stays high
-  (google-research/albert issues 29 and 111).
-  """
-  if batch < 1:
-    raise ValueError(f"train_batch_size must be at least 1, got {batch}.")
-  return _PAPER_RATE * math.sqrt(batch / _PAPER_BATCH)
 
 
 def for_finetuning(

@@ -317,13 +317,7 @@ def test_a_port_in_use_is_refused():
       machine.meet(machine.Cluster((f"127.0.0.1:{port}",), 0, {}), 1)
 
 
-def test_cpu_count_and_description(monkeypatch, tmp_path):
+def test_cpu_count_and_description(monkeypatch):
   monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {1, 4, 7})
   assert machine.cpu_count() == 3
-  assert machine.describe_machine(str(tmp_path)).startswith("3 cores, ")
-  for gpu in ("0000:01:00.0", "0000:02:00.0"):
-    (tmp_path / gpu).mkdir()
-    information = "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 106\n"
-    (tmp_path / gpu / "information").write_text(information)
-  described = machine.describe_machine(str(tmp_path))
-  assert described.startswith("2 x NVIDIA H100 80GB HBM3, 3 cores, ")
+  assert machine.describe_machine().startswith("3 cores, ")

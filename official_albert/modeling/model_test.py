@@ -50,19 +50,6 @@ def test_each_dropout_has_its_own_seed(monkeypatch):
   assert len({*seeds}) == len(seeds)
 
 
-def test_classifier_dropout_follows_the_seed():
-  classifier = AlbertForSequenceClassification(SMALL, 3, 0.5)
-
-  def logits(seed, training=True):
-    return classifier(batch(), training, tf.constant(seed))["logits"].numpy()
-
-  np.testing.assert_array_equal(logits([1, 2]), logits([1, 2]))
-  assert np.any(logits([1, 2]) != logits([1, 3]))
-  np.testing.assert_array_equal(
-    logits([1, 2], False), classifier(batch())["logits"]
-  )
-
-
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
 @pytest.mark.parametrize("embedding_size, projects", [(6, 0), (10, 0), (10, 1)])
 @pytest.mark.parametrize("groups, inner", [(1, 1), (3, 2)])
@@ -206,7 +193,5 @@ def test_presets_have_random_weights_and_say_so():
   with pytest.warns(UserWarning, match="random weights: AlbertModel.from_che"):
     model = AlbertModel.from_preset("albert_tiny", name="mine")
   assert model.config.num_hidden_layers == 4 and model.name == "mine"
-  with pytest.raises(FileNotFoundError, match="AlbertModel.from_preset"):
-    AlbertModel.from_checkpoint("albert_base_v2")
   with pytest.raises(FileNotFoundError, match="no checkpoint at albert_bose"):
     AlbertModel.from_checkpoint("albert_bose")

@@ -167,22 +167,6 @@ def test_recomputation_keeps_outputs_and_gradients(policy):
     assert tf.norm(a - b) <= tolerance * tf.maximum(tf.norm(a), 10.0)
 
 
-@pytest.mark.heavy
-def test_recomputation_repeats_dropout_masks_without_a_seed():
-  """Compares with finite differences, which other masks would not match."""
-  encoder = recomputing(True)
-  rng = np.random.default_rng(0)
-  x, direction = rng.normal(size=[2, B, S, H]).astype(np.float32)
-  totals = [
-    outputs_and_gradients(encoder, tf.constant(x + h * direction), None)[1]
-    for h in (1e-2, -1e-2)
-  ]
-  gradient = outputs_and_gradients(encoder, tf.constant(x), None)[2][0]
-  np.testing.assert_allclose(
-    (totals[0] - totals[1]) / 2e-2, np.sum(gradient * direction), rtol=0.02
-  )
-
-
 @pytest.mark.parametrize("recompute", [False, True])
 def test_rows_equal_the_rows_of_the_full_output(recompute):
   """One row is asked for twice; gradients flow through the last layer only."""

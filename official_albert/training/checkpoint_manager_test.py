@@ -142,14 +142,6 @@ def test_a_run_without_a_readable_checkpoint_is_refused(tmp_path):
     restored(tmp_path, model_of(0))
 
 
-def test_checkpoints_are_found_without_their_list(tmp_path):
-  manager(tmp_path, model_of(1)).save(9)
-  manager(tmp_path, model_of(2)).save(10)
-  (tmp_path / "checkpoint").unlink()
-  (tmp_path / "model.ckpt-best.index").touch()  # As in TF1 releases.
-  assert restored(tmp_path, model_of(0)).endswith("model.ckpt-10")
-
-
 def test_a_full_disk_keeps_the_checkpoint_before(tmp_path, monkeypatch):
   saver = manager(tmp_path, model_of(1))
   saver.save(1)

@@ -6,8 +6,8 @@ The paper (arXiv 1909.11942, section 4.1) uses batches of 4,096 sequences of 512
 tokens, 10% of them shorter, LAMB with learning rate 0.00176 and 125,000 steps,
 on 64 to 512 TPUs. As in google-research/albert, the warm-up is 1/40 of the
 steps; in small_budget, which the quickstart uses, it is 1/10. Only that recipe
-sets a learning rate. The others apply `train_config.scaled_learning_rate` to
-the batch size, which the user may change.
+sets a learning rate. That of the others follows from the batch size, which the
+user may change (`TrainConfig.learning_rate`).
 
 A micro-batch is what a device computes at a time. On TPUs its memory is known
 from their compiler: tools/tpu_compile/recipes_test.py compares every recipe

@@ -64,10 +64,6 @@ class PretrainingTask:
       init_neighbor_attention: see `initialization.attend_to_neighbors`.
       init_word_vectors: see `initialization.embed_from_text`.
     """
-    if init_neighbor_attention and config.embedding_size < 2:
-      raise ValueError(
-        "init_neighbor_attention needs an embedding_size of at least 2."
-      )
     self.config = config
     self.input_dir, self.eval_dir = input_dir, eval_input_dir or input_dir
     self._seed = seed

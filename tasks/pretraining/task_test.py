@@ -281,9 +281,6 @@ def test_initial_weights_can_look_at_neighbors(folder):
     task.begin(model)
     tables.append(model.albert.embedding.position_embeddings.numpy())
   assert np.std(tables[1][0, ::2]) == 0 != np.std(tables[0][0, ::2])
-  narrow = dataclasses.replace(CONFIG, embedding_size=1)
-  with pytest.raises(ValueError, match="embedding_size of at least 2"):
-    task_lib.PretrainingTask(narrow, folder, init_neighbor_attention=True)
 
 
 def test_initial_word_embeddings_can_come_from_the_text(unmasked):
