@@ -94,47 +94,45 @@ def of_files(paths: list[str]) -> Split:
   )
 
 
-def read_batches(
-  path: str, split: Split, tokenizer
-) -> Iterator[tuple[int, dict[str, np.ndarray]]]:
-  """Yields the records of a file after checking them.
+def read_batches(split: Split, tokenizer) -> Iterator[tuple[int, _Features]]:
+  """Yields the records of a split after checking them, as training has them.
 
-  Yields the number of the first record, from 0, and the features by name,
-  <int64> and <float32>[N, ...]. A ValueError names an invalid record.
+  Yields the index of their file, and the features by name, <int64> and
+  <float32>[N, ...]. A ValueError names an invalid record.
   """
   import tensorflow as tf
 
-  spec = reader.parse_spec(split.schema)
+  spec, draw, number = reader.parse_spec(split.schema), _training_draw(split), 0
   whole_words = bool(split.settings.get("do_whole_word_mask"))
-  records, first = reader.read_records(path), 0
-  while serialized := list(itertools.islice(records, _BATCH)):
-    last = first + len(serialized) - 1
-    try:
-      parsed = tf.io.parse_example(serialized, spec)
-    except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
-      # TensorFlow quotes the record in its message, which need not be UTF-8.
-      reason = remote.explain(getattr(error, "message", "it is damaged"))[1]
-      raise ValueError(
-        f"{path}: one of the records {first} to {last} (counted from 0) does "
-        f"not fit the schema: {reason[:_SHOWN]}"
-      ) from error
-    features = {name: value.numpy() for name, value in parsed.items()}
-    problem = record_rules.find_problem(features, tokenizer, whole_words)
-    if problem:
-      row, message = problem
-      raise ValueError(
-        f"{path}, record {first + row} (counted from 0), {message}."
-      )
-    yield first, features
-    first = last + 1
+  for index, path in enumerate(split.paths):
+    records, first = reader.read_records(path), 0
+    while serialized := list(itertools.islice(records, _BATCH)):
+      last = first + len(serialized) - 1
+      try:
+        parsed = tf.io.parse_example(serialized, spec)
+      except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
+        # TensorFlow quotes the record in its message, which need not be UTF-8.
+        reason = remote.explain(getattr(error, "message", "it is damaged"))[1]
+        raise ValueError(
+          f"{path}: one of the records {first} to {last} (counted from 0) does "
+          f"not fit the schema: {reason[:_SHOWN]}"
+        ) from error
+      features = {name: value.numpy() for name, value in parsed.items()}
+      problem = record_rules.find_problem(features, tokenizer, whole_words)
+      if problem:
+        row, message = problem
+        raise ValueError(
+          f"{path}, record {first + row} (counted from 0), {message}."
+        )
+      yield index, draw(features, number)
+      first, number = last + 1, number + len(serialized)
 
 
-def training_draw(split: Split) -> Callable[[_Features, int], _Features]:
-  """Returns what training does to records, a function that draws their masks.
+def _training_draw(split: Split) -> Callable[[_Features, int], _Features]:
+  """Returns what training does to features, given their first example's number.
 
-  Its arguments are features and the number of their first example. The masks
-  and swaps of --masking=dynamic are those of one epoch with the seed 0; other
-  records stay as they are.
+  The masks and swaps of --masking=dynamic are those of one epoch with the seed
+  0; other records stay as they are.
   """
   if split.settings.get("masking") != "dynamic":
     return lambda features, first: features
@@ -161,12 +159,9 @@ def first_examples(
   split: Split, tokenizer, count: int
 ) -> Iterator[dict[str, np.ndarray]]:
   """Yields the features of the first `count` records, as training has them."""
-  draw = training_draw(split)
   rows = (
     {name: value[row] for name, value in features.items()}
-    for path in split.paths
-    for first, batch in read_batches(path, split, tokenizer)
-    for features in [draw(batch, first)]
+    for _, features in read_batches(split, tokenizer)
     for row in range(len(features["input_ids"]))
   )
   return itertools.islice(rows, count)
@@ -175,25 +170,21 @@ def first_examples(
 def survey(
   name: str, split: Split, tokenizer, line: printing.ProgressLine
 ) -> tfrecords.Split:
-  """Checks every record of a split; ValueError if one is invalid.
-
-  Returns the shards, and the statistics of the records after `training_draw`.
-  """
-  counts = collections.Counter[str]()
-  draw, shards = training_draw(split), []
-  for index, path in enumerate(split.paths):
-    before = counts["instances"]
-    for first, features in read_batches(path, split, tokenizer):
-      drawn = draw(features, first)
-      counts.update(data.count_examples(drawn, tokenizer.mask_id))
-      share, records = (
-        index / len(split.paths),
-        f"{counts['instances']:,} records",
-      )
-      line.show(f"checking {name}", share, counts["tokens"], records)
-    size, _ = files.stat(path)
-    count = counts["instances"] - before
-    shards.append(tfrecords.Shard(os.path.basename(path), count, size))
+  """Checks and counts every record of a split; ValueError if one is invalid."""
+  counts, records = collections.Counter[str](), collections.Counter[int]()
+  for index, features in read_batches(split, tokenizer):
+    records[index] += len(features["input_ids"])
+    counts.update(data.count_examples(features, tokenizer.mask_id))
+    line.show(
+      f"checking {name}",
+      index / len(split.paths),
+      counts["tokens"],
+      f"{counts['instances']:,} records",
+    )
+  shards = (
+    tfrecords.Shard(os.path.basename(path), records[index], files.stat(path)[0])
+    for index, path in enumerate(split.paths)
+  )
   return tfrecords.Split(tuple(shards), data.summarize_examples(counts))
 
 

@@ -162,7 +162,7 @@ def test_record_that_does_not_fit_is_named(tmp_path, monkeypatch, bad, message):
   write_examples(path, good, good, good, bad, good)
   split = _folder(tmp_path, [])._replace(paths=[path])
   with pytest.raises(ValueError, match=f"^{path}.*{message}"):
-    list(record_survey.read_batches(path, split, _Tokenizer()))
+    list(record_survey.read_batches(split, _Tokenizer()))
 
 
 def test_whole_words_are_checked_if_the_settings_require_it(tmp_path):
