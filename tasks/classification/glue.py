@@ -84,8 +84,7 @@ GLUE_TASKS: Mapping[str, GlueTask] = {
     ),
     GlueTask(
       *("sst2", "SST-2", ("sentence",), _BINARY),
-      *(_Recipe(1e-5, 32, 20935, 1256),),
-      guid="",
+      *(_Recipe(1e-5, 32, 20935, 1256), ("accuracy",), "label", ""),
     ),
     GlueTask(
       *("mrpc", "MRPC", ("#1 String", "#2 String"), _BINARY),
@@ -165,9 +164,6 @@ def read_split(
   Deviation: columns are found by their names in the header, while the original
   uses positions. (CoLA's train and dev files have no header and are read by
   position.) Both agree on the official files.
-
-  Raises:
-    ValueError: the file is invalid; the message names file and line.
   """
   path = find_file(data_dir, task, split)
   has_labels = split not in task.test_splits

@@ -89,8 +89,6 @@ class FinetuningTask(abc.ABC):
     self.max_seq_length = options.max_seq_length or recipe.max_seq_length
     self._examples: dict[str, Sequence[Any]] = {}
 
-  # The data.
-
   @abc.abstractmethod
   def sources(self, split: str) -> list[str]:
     """Returns the files of a split; FileNotFoundError if they are missing."""
@@ -245,8 +243,6 @@ class FinetuningTask(abc.ABC):
     lengths = tokenization.bucket_lengths(self.max_seq_length)
     return bucketed_reader.read_bucketed_dataset(*arguments, lengths, **options)
 
-  # The model.
-
   @abc.abstractmethod
   def build_model(self) -> tf.keras.Model:
     """Returns a model with initial weights."""
@@ -318,8 +314,6 @@ class FinetuningTask(abc.ABC):
   ) -> dict[str, tf.Tensor]:
     """Returns the predictions for the rows of a batch."""
     return self.predictions(model, self.outputs(model, batch), batch)
-
-  # What is scored and written.
 
   @abc.abstractmethod
   def answers(self, split: str, predictions: Predictions) -> Any:

@@ -14,19 +14,11 @@ COLUMN_ROLES = ("text", "text_b", "label", "id")
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
-  """The settings for fine-tuning on one task.
+  """The settings for fine-tuning on one task, as in arXiv 1909.11942, Table 14.
 
-  Those of the official tasks are in arXiv 1909.11942, Table 14.
-
-  Attributes:
-    learning_rate: the peak learning rate of AdamW.
-    train_batch_size: examples in an update: windows of SQuAD, questions of
-      RACE with four sequences each.
-    num_train_steps: the number of updates; 0 if there are `num_train_epochs`.
-    num_warmup_steps: the number of updates over which the rate rises.
-    max_seq_length: the maximum tokens of a sequence, with special ones.
-    num_train_epochs: passes over the training data, instead of
-      `num_train_steps`. The rate rises during the first tenth.
+  `train_batch_size` counts windows of SQuAD, and questions of RACE with four
+  sequences each. If `num_train_steps` is 0, there are `num_train_epochs`, and
+  the rate rises during the first tenth of the steps.
   """
 
   learning_rate: float

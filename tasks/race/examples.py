@@ -1,4 +1,4 @@
-"""RACE: recipes, files, sequences and accuracy.
+"""RACE: recipes, files and sequences.
 
     RACE/{train,dev,test}/{middle,high}/1234.txt   one JSON object, as released
     RACE/{train,dev,test}/{middle,high}/all.txt    one JSON object per line
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import itertools
 import os
 from multiprocessing.pool import ThreadPool
 from typing import Iterable, Iterator, Mapping, Optional
@@ -77,33 +78,38 @@ def read_examples(
 ) -> list[RaceExample]:
   """Reads the questions of the split "train", "dev" or "test".
 
-  Middle school comes before high school. Passages are sorted by number or have
-  the order of all.txt.
+  `data_dir` is the folder RACE, or one that contains it. Middle school comes
+  before high school. Passages are sorted by number or have the order of
+  all.txt, and must have answers with `needs_labels`.
 
   Deviation: each question has its own id. In the original, all questions of a
   passage share one id, so predictions cannot be assigned to questions.
-
-  Args:
-    data_dir: the folder RACE, or a folder that contains it.
-    split: the name of the split.
-    needs_labels: whether all passages must have answers.
-
-  Raises:
-    FileNotFoundError: there is no passage.
-    ValueError: a passage is invalid. The message names file, line and question.
   """
-  folders = [
-    (level, os.path.join(root, split, level))
-    for root in (data_dir, os.path.join(data_dir, "RACE"))
-    for level in LEVELS
-  ]
-  examples = [
-    example
-    for level, folder in folders
-    if files.is_dir(folder)
-    for where, name, passage in _read_passages(folder)
-    for example in _parse(where, level + name, level, passage, needs_labels)
-  ]
+  examples: list[RaceExample] = []
+  roots = data_dir, os.path.join(data_dir, "RACE")
+  for level, root in itertools.product(LEVELS, roots):
+    folder = os.path.join(root, split, level)
+    for where, name, content in _read_passages(folder):
+      passage = files.parse_json(
+        content.removeprefix(codecs.BOM_UTF8),
+        where,
+        _Passage,
+        "a passage has article, questions, options and answers",
+      )
+      if needs_labels and not passage.answers:
+        raise ValueError(f"{where}: the passage has no answers.")
+      guid = passage.id or level + name
+      examples += [
+        RaceExample(
+          f"{guid}#{i}",
+          passage.article,
+          question,
+          tuple(passage.options[i]),
+          passage.answers[i] if passage.answers else None,
+          level,
+        )
+        for i, question in enumerate(passage.questions)
+      ]
   if not examples:
     raise FileNotFoundError(
       f"{data_dir!r} has no passage of RACE's {split}: unpack RACE.tar.gz, and "
@@ -115,7 +121,7 @@ def read_examples(
 
 def _read_passages(folder: str) -> Iterator[tuple[str, str, bytes]]:
   """Yields the place, the file or line, and the JSON of each passage."""
-  names = files.list_dir(folder)
+  names = files.list_dir(folder) if files.is_dir(folder) else []
   if _ALL in names:
     path = os.path.join(folder, _ALL)
     for number, line in enumerate(files.read_bytes(path).split(b"\n"), 1):
@@ -155,34 +161,6 @@ class _Passage:
         "the passage has no article or no questions, or some have not "
         f"{len(LETTERS)} options and one of {', '.join(LETTERS)} as answer"
       )
-
-
-def _parse(
-  where: str, name: str, level: str, content: bytes, needs_labels: bool
-) -> list[RaceExample]:
-  """Returns the questions of a passage; `name` is its id unless it has one."""
-  passage = files.parse_json(
-    content.removeprefix(codecs.BOM_UTF8),
-    where,
-    _Passage,
-    "a passage has article, questions, options and answers",
-  )
-  if needs_labels and not passage.answers:
-    raise ValueError(f"{where}: the passage has no answers.")
-  answers = iter(passage.answers)
-  return [
-    RaceExample(
-      f"{passage.id or name}#{number}",
-      passage.article,
-      question,
-      tuple(options),
-      next(answers, None),
-      level,
-    )
-    for number, (question, options) in enumerate(
-      zip(passage.questions, passage.options)
-    )
-  ]
 
 
 def check_lengths(max_seq_length: int, max_qa_length: int) -> None:

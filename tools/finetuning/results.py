@@ -91,17 +91,11 @@ def summarize(
   """Returns the content of `summary.json`.
 
   It has median, best, worst and standard deviation (0 for one run) of each
-  metric of the splits of all runs, and the best seed.
-
-  Args:
-    task: the task.
-    results: the metrics of each split by seed.
-    folders: the run of each seed.
-    metric: chooses the best seed, unless the runs' records name the one that
-      chose their best checkpoints, which may also be a loss.
-    best_is: "highest" or "lowest"; that of the record wins, too.
-    with_majority: whether to add the metrics of the most frequent answer, which
-      needs the training data.
+  metric of the splits of all runs, and the best seed. `results` and `folders`
+  are by seed. `metric`, which is best "highest" or "lowest", chooses the seed
+  unless the runs' records name another that chose their best checkpoints; it
+  may be a loss. `with_majority` adds the metrics of the most frequent answer,
+  which needs the training data.
   """
   records: dict[int, Any] = {
     seed: runs.read_best(folder) or {} for seed, folder in folders.items()
