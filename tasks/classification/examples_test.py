@@ -125,13 +125,11 @@ def test_known_labels_and_numbers(tmp_path):
   with pytest.raises(ValueError) as error:
     examples.read_examples(path, _COLUMNS, labels=("-1e-3", "8"))
   assert str(error.value) == (
-    f"{path}, line 3: unknown label '7'; the known ones are '-1e-3', '8'."
+    f"{path}, line 3: unknown label '7', which must be one of '-1e-3', '8'."
   )
   for label in ("high", "nan", "inf", "1,5", "1e39"):
     path = write(tmp_path, ["text", "label"], ["x", "1"], ["y", label])
-    with pytest.raises(
-      ValueError, match="line 3: the label must be a finite n"
-    ):
+    with pytest.raises(ValueError, match="line 3: .* must be a finite number"):
       examples.read_examples(path, _COLUMNS, regression=True)
 
 

@@ -92,8 +92,6 @@ _FOLDERS = {task.folder: name for name, task in _TASKS.items()}
       ["index|question|sentence|label", "4|A?|B|entailment"],
       [("4", "A?", "B", "entailment")],
     ),
-    ("RTE/dev", [_PAIR, "6|A|B|entailment"], [("6", "A", "B", "entailment")]),
-    ("WNLI/train", [_PAIR, "2|A|B|0"], [("2", "A", "B", "0")]),
   ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])
@@ -159,8 +157,12 @@ _WIDE = f"index,{'x,' * 999}label"
     ("rte", [_WIDE], ", line 1: the header of rte has no column 'sentence1', "),
     ("rte", [_PAIR], " has a header, but no examples"),
     ("cola", ["source|label|mark|sentence"], ", line 1: unknown label 'label'"),
-    ("cola", [f"a|{'b' * 999}||d"], f", line 1: unknown label '{'b' * 76}...;"),
-    ("stsb", [f"{_STSB}|score", f"{_STSB_ROW}|5.1"], ", line 2: the label mus"),
+    ("cola", [f"a|{'b' * 999}||d"], f", line 1: unknown label '{'b' * 76}...,"),
+    (
+      "stsb",
+      [f"{_STSB}|score", f"{_STSB_ROW}|5.1"],
+      ", line 2: unknown label ",
+    ),
   ],
 )
 def test_bad_files(tmp_path, name, rows, problem):

@@ -35,39 +35,28 @@ class FinetuningTask(abc.ABC):
 
   The constructor reads little: `examples` reads a split, and `with_records`
   returns the task on the records of its splits, which can be trained.
-
-  Attributes:
-    name: the name for logs and folders.
-    recipe: the settings of fine-tuning.
-    options: the `TaskOptions`.
-    max_seq_length: S of the records.
-    labels: the classes in the order of the logits; None for numbers and spans.
-    has_pairs: whether a sequence has two texts.
-    best_metric: the metric that selects checkpoints, the highest is best.
-    eval_splits: the splits to evaluate, the first one during training.
-    test_splits: the splits to predict.
-    head: the meaning of the head's outputs, which a warm start compares with
-      the checkpoint; None accepts any head with the same variables.
-    sequences_per_example: 1, or the number of options of a question.
-    num_layers: the number of layers of the model to apply; None applies all.
-
-  On records, it also has:
-    config: the encoder's configuration, with the dropouts of fine-tuning.
-    records: the folder of each split.
   """
 
-  recipe: Any
-  best_metric: str
-  has_pairs = True
+  name: str  # For logs and folders.
+  recipe: Any  # The settings of fine-tuning.
+  options: TaskOptions
+  max_seq_length: int  # S of the records.
+  # The classes in the order of the logits; None for numbers and spans.
   labels: Optional[Sequence[str]] = None
+  has_pairs = True  # Whether a sequence has two texts.
+  best_metric: str  # It selects checkpoints, the highest is best.
+  # The splits to evaluate, the first one during training, and to predict.
   eval_splits: tuple[str, ...] = ("dev",)
   test_splits: tuple[str, ...] = ("test",)
+  # The meaning of the head's outputs, which a warm start compares with the
+  # checkpoint; None accepts any head with the same variables.
   head: Optional[checkpoints.Head] = None
-  sequences_per_example = 1
-  num_layers: Optional[int] = None
+  sequences_per_example = 1  # Or the number of options of a question.
+  num_layers: Optional[int] = None  # Of the model, to apply; None applies all.
   # Of a call of the model, besides those that all models have.
   call_options: Mapping[str, Any] = {}
-  # Those that it has on records.
+  # On records: the encoder's configuration, with the dropouts of fine-tuning,
+  # the folder of each split, and sizes for throughput.
   config: modeling.AlbertConfig
   records: dict[str, str]
   tokens_per_example: int

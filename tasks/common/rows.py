@@ -16,7 +16,6 @@ import csv
 import dataclasses
 import itertools
 import json
-import math
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
@@ -274,21 +273,17 @@ def check_label(
   most: float = _LARGEST,
 ) -> None:
   """Refuses a label not in `labels`; without these, a number out of range."""
+  wanted = f"a finite number from {least:g} to {most:g}"
   if labels is not None:
-    if label not in labels:
-      raise ValueError(
-        f"{where}: unknown label {files.quote(label)}; the known ones are "
-        f"{files.quote(*labels)}."
-      )
-    return
-  try:
-    value = float(label)
-  except ValueError:
-    value = math.nan
-  if not least <= value <= most:
+    fits, wanted = label in labels, f"one of {files.quote(*labels)}"
+  else:
+    try:
+      fits = least <= float(label) <= most
+    except ValueError:
+      fits = False
+  if not fits:
     raise ValueError(
-      f"{where}: the label must be a finite number from {least:g} to {most:g}, "
-      f"got {files.quote(label)}."
+      f"{where}: unknown label {files.quote(label)}, which must be {wanted}."
     )
 
 
