@@ -187,15 +187,9 @@ def select(
       f"{source} holds no variable with an ALBERT name; its first is "
       f"{min(stored, default='')!r:.80}."
     )
-  pooler = [n for n in missing if n.startswith("bert/pooler/")]
-  # An encoder may lack both.
-  may_lack_pooler = head == "none" and len(pooler) == 2
-  needed = [
-    name
-    for name in missing
-    if not checkpoint_names.may_lack(head, name)
-    and not (may_lack_pooler and name in pooler)
-  ]
+  # An encoder alone may lack the pooler, too.
+  like = "masked_lm" if head == "none" else head
+  needed = [n for n in missing if not checkpoint_names.may_lack(like, n)]
   if needed:
     raise ValueError(
       f"{source} lacks {needed[0]} and {len(needed) - 1} more of the "

@@ -16,7 +16,6 @@ import numpy as np
 
 # The outputs of transformers' models, and this package's names.
 NAMES = {
-  "pooler_output": "pooled_output",
   "logits": "logits",
   "prediction_logits": "masked_lm_logits",
   "sop_logits": "sentence_order_logits",
@@ -32,7 +31,7 @@ def main(folder: str, name: str, batch_file: str, outputs_file: str) -> None:
   shows the noise of rounding.
 
   `name` is the class of transformers, which the folder must not choose: some
-  of them unpickle files. `pooled_before_tanh` is written as well as
+  of them unpickle files. `pooled_before_tanh` is written instead of
   `pooled_output`, whose tanh hides differences of large values.
 
   The batch has `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], or
@@ -80,9 +79,7 @@ def _outputs(
   found = {ours: outputs[x] for x, ours in NAMES.items() if x in outputs}
   found["sequence_output"] = outputs["hidden_states"][-1]
   pooler = getattr(getattr(model, "albert", model), "pooler", None)
-  if lacks_pooler:
-    found.pop("pooled_output", None)
-  elif pooler is not None:
+  if pooler is not None and not lacks_pooler:
     found["pooled_before_tanh"] = pooler(found["sequence_output"][:, 0])
   if type(model).__name__ == "AlbertForMaskedLM":
     found["masked_lm_logits"] = found.pop("logits")

@@ -132,17 +132,15 @@ def test_proofs_with_transformers(name, settings, tmp_path):
   subprocess.run(
     [python, "-c", _WRITE, name, first, repr(settings)], check=True
   )
-  report = conversion.convert(
-    "", "official_albert", first, own, hf_python=python
-  )
-  again = conversion.convert("", "hf", own, back, hf_python=python)
-  assert len(report["proofs"]) == len(again["proofs"]) >= 2
+  report = conversion.convert("official_albert", first, own, hf_python=python)
+  again = conversion.convert("hf", own, back, hf_python=python)
+  assert report["proofs"].keys() == again["proofs"].keys() != set()
 
   def are_refused(folder, **changes):
     hf, ours = map(checkpoints.read_checkpoint, (first, own))
     hf.source, ours.config = folder, dataclasses.replace(ours.config, **changes)
     proofs = conversion.compare_outputs(hf, ours, python, [])
-    assert len(proofs) == len(report["proofs"]) - 1
+    assert proofs.keys() == report["proofs"].keys()
     return any(error > allowed for error, allowed in proofs.values())
 
   assert not are_refused(first)
