@@ -6,7 +6,6 @@ an empty folder, which is empty afterwards.
 
 from __future__ import annotations
 
-import collections
 import os
 import pathlib
 import re
@@ -264,33 +263,3 @@ def test_refusals_of_the_bucket_are_one_sentence(gcs, whole, empty):
       assert err.startswith(f"{command.program}: error: "), (case, err)
       assert place.removesuffix("x") in err and _REASON.search(err), (case, err)
   assert gcs.names() == names
-
-
-@pytest.mark.heavy
-def test_a_step_makes_no_request(gcs, empty, tmp_path):
-  root = "gs://bucket/steps"
-  write_inputs(tmp_path / "inputs")
-  gcs.upload(tmp_path / "inputs", root)
-  run(gcs, empty, [_VOCABULARY, _RECORDS], root)
-  counts = []
-  for steps in (10, 40):
-    command = _PRETRAINING.but(
-      f"--model_dir=ROOT/run{steps} --train_batch_size=2 "
-      f"--num_train_steps={steps} --eval_steps={steps} "
-      f"--save_checkpoints_steps={steps // 2}"
-    )
-    first = len(gcs.requests)
-    run(gcs, empty, [command], root)
-    # Reports are written once a minute.
-    counts.append(
-      collections.Counter(
-        request.kind
-        for request in gcs.requests[first:]
-        if not re.search(r"metrics\.jsonl|tfevents", request.address)
-      )
-    )
-  print(counts)
-  # TensorFlow forgets after five seconds whether a folder exists, and asks for
-  # it again. So a slow run may make a few requests more.
-  more = counts[1] - counts[0]
-  assert more.total() <= 5 and more.keys() <= {"list", "stat"}
