@@ -14,9 +14,6 @@ Two phases, the second on longer sequences:
 
     --input_dir=DATA128,DATA512 --phase_steps=112500,12500 \\
     --train_batch_size=4096,1024
-
-Flags have the names and defaults of google-research/albert run_pretraining.py
-where it has them.
 """
 
 from __future__ import annotations
@@ -178,7 +175,6 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   """Implements --mode=train."""
   model_dir = _MODEL_DIR.value
   files.check_folder(model_dir)
-  print("loading TensorFlow", flush=True)
   config, about_rate = training_flags.train_config(model_dir)
   tasks = make_tasks(len(config.phase_ends), config.init_checkpoint)
   config = training_flags.with_random_depths(config, tasks[0].config)

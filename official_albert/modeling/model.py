@@ -195,12 +195,9 @@ class AlbertModel(FeatureModel):
       "embedding_output": embedded,
     }
 
-  def training_settings(self) -> dict[str, Any]:
-    """Returns the constructor's arguments about training, for `get_config`."""
-    return {"recompute_activations": self.encoder.recompute_activations}
-
   def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), **self.training_settings()}
+    recomputes = self.encoder.recompute_activations
+    return {**super().get_config(), "recompute_activations": recomputes}
 
   @classmethod
   def from_preset(cls, preset: str, **kwargs: Any) -> AlbertModel:
@@ -211,9 +208,7 @@ class AlbertModel(FeatureModel):
     >>> model.config.hidden_size
     128
 
-    Args:
-      preset: one of `PRESETS`.
-      **kwargs: further arguments of `AlbertModel`.
+    `preset` is one of `PRESETS`; `kwargs` are those of the constructor.
     """
     config = config_lib.AlbertConfig.from_preset(preset)
     warnings.warn(
@@ -243,4 +238,5 @@ class HeadModel(FeatureModel):
     self.albert = AlbertModel(config, recompute_activations, **options)
 
   def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), **self.albert.training_settings()}
+    recomputes = self.albert.encoder.recompute_activations
+    return {**super().get_config(), "recompute_activations": recomputes}

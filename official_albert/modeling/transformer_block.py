@@ -39,6 +39,9 @@ class SublayerWeights(NamedTuple):
 class _Sublayer(layers.ConfiguredLayer):
   """LayerNorm(x + dropout(output_dense(f(x)))), with f in the subclasses.
 
+  Their `_projections` returns the input projections. It is no property, because
+  Keras would track that by name.
+
   The Dense layers only hold variables, of the variable dtype. `call` multiplies
   by tensors from `weights_for`, so that a sublayer that many layers share casts
   its kernels once per step.
@@ -50,10 +53,6 @@ class _Sublayer(layers.ConfiguredLayer):
 
   def _norm(self) -> layers.LayerNorm:
     return layers.LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
-
-  def _projections(self) -> list[tf.keras.layers.Dense]:
-    """Returns the input projections. Keras would track a property by name."""
-    raise NotImplementedError
 
   def build(self, input_shape):
     projections, hidden = self._projections(), self.config.hidden_size

@@ -134,10 +134,7 @@ class PredictingTask(Task, Protocol):
 
 
 def at_depths(task: Any, depths: Sequence[int]) -> list[Task]:
-  """Returns the task at each depth by its `at_depth`; without depths, itself.
-
-  Only tasks whose layers share all parameters have that method.
-  """
+  """Returns the task at each depth (`at_depth`); without depths, itself."""
   return [task.at_depth(depth) for depth in depths] or [task]
 
 

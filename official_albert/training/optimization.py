@@ -157,12 +157,10 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
 
   def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
     for variable in var_list:
-      dtype = variable.dtype
-      if dtype.size < 4:
+      if variable.dtype.size < 4:
         raise ValueError(
-          f"{self._name} cannot train {variable.name}, as {dtype.name} rounds "
-          f"its updates away: give the model dtype='mixed_{dtype.name}', whose "
-          "variables are float32."
+          f"{variable.name} is {variable.dtype.name}, which rounds updates "
+          f"away: give the model dtype='mixed_{variable.dtype.name}'."
         )
     super()._create_slots(var_list)
 

@@ -258,12 +258,8 @@ class Trainer:
     # A restarted run may already have stopped early.
     if not self.is_over:
       self._stopped_early = self._stops_early()
-    if not self.is_over:
-      self._prepare_train_loop()
-
-  def _prepare_train_loop(self) -> None:
-    """Traces the inner loop of the phase, unless an earlier run did."""
-    if self.phase not in self._train_loops:
+    # An earlier run of this trainer may have traced the loop.
+    if not self.is_over and self.phase not in self._train_loops:
       step = train_step.make_train_step(
         self._task,
         self.model,
@@ -275,7 +271,6 @@ class Trainer:
       loop = train_step.make_train_loop(step, self._strategy, self._stop)
       self._train_loops[self.phase] = loop
       self._report.note("tracing and compiling the training step ...")
-    self._train_loop = self._train_loops[self.phase]
 
   def _evaluate(self, phase: int) -> None:
     """Computes losses and metrics on the held-out data of a phase."""
@@ -296,7 +291,8 @@ class Trainer:
     """Trains to the next stop, and reports the means of losses and metrics."""
     wanted = _steps_until_stop(self.step, self._config)
     begun = time.monotonic()
-    sums, done = self._train_loop(self._batches, tf.constant(wanted))
+    loop = self._train_loops[self.phase]
+    sums, done = loop(self._batches, tf.constant(wanted))
     read = self._loss_scale.read if self._loss_scale else objective.quotients
     numbers, steps = read(sums), int(done)
     seconds = time.monotonic() - begun

@@ -117,7 +117,7 @@ def test_settings_reach_the_model(tmp_path):
   model = make(tmp_path, **changes).build_model()
   assert model.config.hidden_dropout_prob == 0.1
   assert model.classifier.dropout_prob == 0.3
-  assert model.albert.training_settings() == {"recompute_activations": True}
+  assert model.get_config()["recompute_activations"]
   assert model.classifier.output_weights.shape == [3, 10]
   numbers = make(tmp_path, labels=None).build_model()
   assert numbers.classifier.output_weights.shape == [1, 10]

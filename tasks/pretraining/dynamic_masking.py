@@ -1,8 +1,8 @@
 """Dynamic masking: swaps segments and masks n-grams during training.
 
 Records of `--masking=dynamic` hold unmasked text. In `tf.data`, this module
-does for whole batches what `data.examples` do for one
-example. The distribution is the same, but the masks differ in each epoch.
+does for whole batches what `data.examples` does for one example. The
+distribution is the same, but the masks differ in each epoch.
 
 The random numbers of an example are a pure function of the seed and of its
 position in the stream of examples over all epochs. So the masks do not depend

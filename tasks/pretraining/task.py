@@ -83,7 +83,6 @@ class PretrainingTask:
         "folder of other text."
       )
     self._sentence_pair = _sentence_pair(self.manifest) != "none"
-    self._masked_lm_prob = masked_lm_prob
     self._mask_train = _masking(
       self.manifest, seed, dynamic_masking.TRAIN, masked_lm_prob
     )
@@ -100,11 +99,13 @@ class PretrainingTask:
       dynamic_masking.EVALUATION,
     )
     self.tokens_per_example = self.manifest.max_seq_length
-    self.flops_per_example = self._flops(config)
 
-  def _flops(self, config: modeling.AlbertConfig) -> int:
+  @property
+  def flops_per_example(self) -> int:
+    """The floating-point operations of training on an example."""
     masked = self._mask_train.settings if self._mask_train else self.manifest
-    return config.pretraining_flops(
+    depth = self.num_layers or self.config.num_hidden_layers
+    return self.config.at_depth(depth).pretraining_flops(
       self.tokens_per_example, masked.max_predictions_per_seq
     )
 
@@ -112,7 +113,6 @@ class PretrainingTask:
     """Returns this task with another number of layers applied."""
     task = copy.copy(self)
     task.num_layers = num_layers
-    task.flops_per_example = self._flops(self.config.at_depth(num_layers))
     return task
 
   def build_model(self) -> model_lib.AlbertForPretraining:
@@ -206,8 +206,6 @@ class PretrainingTask:
   def describe(self) -> dict[str, Any]:
     """Returns a description of the data for run.json."""
     described = _describe(self.input_dir, self.manifest)
-    if self._masked_lm_prob:
-      described["masked_lm_prob"] = self._masked_lm_prob
     if self.eval_dir != self.input_dir:
       described["eval"] = _describe(self.eval_dir, self._eval_manifest)
     return described
