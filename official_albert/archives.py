@@ -123,7 +123,8 @@ def _extract(packed: IO[bytes], folder: str, max_bytes: int) -> None:
           raise tarfile.TarError(
             f"{member.name!r:.80} is neither a file nor a folder"
           )
-      paths = [os.path.normpath(x.name) for x in members if x.isreg()]
+      names = (x.name.lstrip("/") for x in members if x.isreg())
+      paths = [*map(os.path.normpath, names)]
       try:
         if len({*paths}) < len(paths):
           raise FileExistsError

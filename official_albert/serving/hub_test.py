@@ -149,16 +149,13 @@ def test_invalid_ids_are_refused(encoder):
   wrong = {**_INPUTS, "input_word_ids": tf.fill([B, S], V)}
   with pytest.raises(tf.errors.InvalidArgumentError, match=r"not in \[0, 97\)"):
     encoder(wrong)
-  for inputs, message in (
-    (wrong, "input_word_ids must be from 0 to 96"),
-    # Added to the others, it would broadcast.
-    (
-      {**_INPUTS, "input_mask": _INPUTS["input_mask"][:1]},
-      "input_mask must have the shape of input_word_ids",
-    ),
-  ):
-    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-      encoder.signatures["serving_default"](**inputs)
+  serve = encoder.signatures["serving_default"]
+  with pytest.raises(tf.errors.InvalidArgumentError, match="from 0 to 96"):
+    serve(**wrong)
+  # Added to the others, it would broadcast.
+  wrong = {**_INPUTS, "input_mask": _INPUTS["input_mask"][:1]}
+  with pytest.raises(tf.errors.InvalidArgumentError, match="have the shape of"):
+    serve(**wrong)
 
 
 _SENTENCES = [
@@ -224,12 +221,6 @@ def test_empty_batches_and_tf_data(preprocessor):
   data = tf.data.Dataset.from_tensor_slices(_LINES).batch(2).map(preprocessor)
   shapes = [tuple(batch["input_mask"].shape) for batch in data]
   assert shapes == [(2, 13), (2, 13), (1, 13)]
-  with pytest.raises(
-    tf.errors.InvalidArgumentError, match="sentences must hav"
-  ):
-    preprocessor.signatures["serving_default"](
-      sentences=tf.constant([["a", "b"]])
-    )
 
 
 def test_word_pieces_come_by_words(tmp_path):
@@ -249,8 +240,6 @@ def test_word_pieces_come_by_words(tmp_path):
     ]  # fmt: skip
   alone = loaded.bert_pack_inputs([tokens])
   assert alone["input_mask"].shape == [3, 16]
-  special = loaded.tokenize.get_special_tokens_dict()
-  assert int(special["vocab_size"]) == 11 and int(special["mask_id"]) == 4
   assert loaded(lines)["input_word_ids"].shape == [3, 16]
   long = tf.constant(["mill " * 9000, "x" * 33_000 + " mill", " " * 40_000])
   tokens = loaded.tokenize(long)
@@ -281,3 +270,5 @@ def test_padding_and_static_shapes():
   spec = tf.RaggedTensorSpec([None, None], tf.int32)
   static = _pack.get_concrete_function([spec], 9).structured_outputs
   assert {tuple(x.shape) for x in static.values()} == {(None, 9)}
+  with pytest.raises(tf.errors.InvalidArgumentError, match="too small"):
+    _pack(pair, tf.constant(2))
