@@ -61,14 +61,8 @@ def run(
 ) -> list[Result]:
   """Runs `tools.PROGRAM` with each of the command lines, without GPUs.
 
-  Args:
-    program: its name.
-    lines: its arguments, for each of the commands.
-    environment: variables besides those of this process.
-    cwd: the folder in which the commands run.
-
-  Raises:
-    RuntimeError: a command ended with a traceback, which is a bug.
+  `environment` has variables besides those of this process. Raises RuntimeError
+  if a command ended with a traceback, which is a bug.
   """
   variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **(environment or {})}
   receiver, sender = SERVER.Pipe(duplex=False)
@@ -90,10 +84,8 @@ def run(
 def check_refusals(program: str, cases: Sequence[tuple]) -> list[Result]:
   """Runs commands that have to end with one sentence; returns the results.
 
-  Args:
-    program: its name.
-    cases: of each command the arguments, what its sentence names (a flag, a
-      file, a key), and, where it is not 1, the exit code.
+  A case is the arguments, what the sentence names (a flag, a file, a key), and,
+  where it is not 1, the exit code.
   """
   results = run(program, [line for line, *_ in cases])
   for result, (line, named, *code) in zip(results, cases, strict=True):

@@ -7,7 +7,6 @@ model learns the tasks in a few updates.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from typing import Any, Iterable, Sequence
 
@@ -47,8 +46,7 @@ def write_corpus(path: str, documents: int = 40) -> None:
     )
     for _ in range(documents)
   ]
-  with open(path, "w", encoding="utf-8") as file:
-    file.write("\n".join(texts))
+  files.write_text(path, "\n".join(texts))
 
 
 def write_table(path: str, count: int, label: str = "mood") -> None:
@@ -130,16 +128,11 @@ def squad(
 
 def write_squad(path: str, *args, **kwargs) -> None:
   """Writes the result of `squad`."""
-  with open(path, "w", encoding="utf-8") as file:
-    json.dump(squad(*args, **kwargs), file)
+  files.write_json(path, squad(*args, **kwargs))
 
 
 def write_race(folder: str, train: int = 6) -> None:
-  """Writes RACE, with two questions about each passage.
-
-  `train` is the number of training passages for middle and for high school; the
-  other splits have one each.
-  """
+  """Writes RACE: `train` passages for each school, and one in other splits."""
   for split, count in (("train", train), ("dev", 1), ("test", 1)):
     for level in ("middle", "high"):
       rng = _generator(f"{split}{level}")
@@ -153,9 +146,7 @@ def write_race(folder: str, train: int = 6) -> None:
           "options": [["cold", "sunny", "a tree", "warm"]] * 2,
           "answers": ["A", "ABCD"[i % 4]],
         }
-        path = os.path.join(where, f"{i}.txt")
-        with open(path, "w", encoding="utf-8") as file:
-          json.dump(passage, file)
+        files.write_json(os.path.join(where, f"{i}.txt"), passage)
 
 
 def _generator(name: str) -> np.random.Generator:
@@ -164,5 +155,4 @@ def _generator(name: str) -> np.random.Generator:
 
 
 def _write_rows(path: str, rows: Sequence[Sequence[str]]) -> None:
-  with open(path, "w", encoding="utf-8") as file:
-    file.writelines("\t".join(row) + "\n" for row in rows)
+  files.write_text(path, "".join("\t".join(row) + "\n" for row in rows))

@@ -25,6 +25,7 @@ from official_albert.inference import source as source_lib
 from official_albert.tasks import registry, trained_run
 from official_albert.tasks.pretraining import data
 from official_albert.tasks.pretraining import model as model_lib
+from official_albert.testing import toy_models
 from official_albert.tools import train_vocabulary
 from official_albert.tools.testing import toy_data
 
@@ -43,9 +44,7 @@ SIZES = {
 def write_tokenizer(folder: str, seed: int = 5) -> tokenization.Tokenizer:
   """Writes tokenizer.model into a folder; knows the words of `toy_data`.
 
-  Args:
-    folder: an existing folder.
-    seed: of its training text; with another seed, it has other pieces.
+  With another seed of its training text, it has other pieces.
   """
   rng = np.random.default_rng(seed)
   words = toy_data.GOOD + toy_data.BAD
@@ -81,27 +80,18 @@ def write_records(
 
 
 def write_pretrained(folder: str, **changes: Any) -> str:
-  """Makes the folder of a pretrained encoder; returns it.
-
-  Args:
-    folder: does not exist yet.
-    **changes: to the configuration.
-  """
+  """Makes a folder of a pretrained encoder with a changed configuration."""
   files.make_folder(folder)
   tokenizer = write_tokenizer(folder)
-  config = modeling.AlbertConfig(
-    **{
-      "vocab_size": _VOCAB_SIZE,
-      "embedding_size": 12,
-      "hidden_size": 24,
-      "num_hidden_layers": 1,
-      "num_attention_heads": 2,
-      "intermediate_size": 30,
-      "max_position_embeddings": 64,
-      "initializer_range": 0.2,
-      **changes,
-    }
-  )
+  sizes = {
+    "vocab_size": _VOCAB_SIZE,
+    "max_position_embeddings": 64,
+    "embedding_size": 12,
+    "hidden_size": 24,
+    "num_hidden_layers": 1,
+    "intermediate_size": 30,
+  }
+  config = toy_models.config(**{**sizes, **changes})
   recorded = {"sha256": tokenizer.sha256, "lower_case": True}
   data = {"tokenizer": recorded, "max_seq_length": 64}
   runs.write_run(folder, config, {}, data)
@@ -132,14 +122,8 @@ def write_finetuned(
 ) -> tf.keras.Model:
   """Writes a run of one update to a new folder; returns its model.
 
-  Args:
-    folder: does not exist yet.
-    task: as in --task of tools.run_finetuning.
-    labels: the classes; None for other tasks.
-    max_seq_length: S.
-    seed: of the weights.
-    threshold: of SQuAD 2.0, as an evaluation finds it.
-    **settings: of its records, such as doc_stride.
+  The task is that of --task of tools.run_finetuning, the threshold that of
+  SQuAD 2.0, the settings those of its records, such as doc_stride.
   """
   files.make_folder(folder)
   tokenizer = write_tokenizer(folder)
@@ -153,19 +137,17 @@ def write_finetuned(
       variable.assign(tf.random.normal(variable.shape, stddev=0.3))
   if task in ("text_regression", "text_pair_regression"):
     model.classifier.set_target_scale([55.0, 0.75], keep_outputs=False)
+  recorded = {
+    "kind": tokenizer.kind,
+    "lower_case": True,
+    "sha256": tokenizer.sha256,
+  }
   data = {
     "task": task,
     "head": head,
     "max_seq_length": max_seq_length,
-    "settings": {
-      "labels": None if labels is None else list(labels),
-      **settings,
-    },
-    "tokenizer": {
-      "kind": tokenizer.kind,
-      "lower_case": True,
-      "sha256": tokenizer.sha256,
-    },
+    "settings": {"labels": None if labels is None else [*labels], **settings},
+    "tokenizer": recorded,
   }
   runs.write_run(folder, config, {}, data)
   if threshold is not None:
@@ -182,15 +164,7 @@ def write_export(
   head: str = "",
   top_k: int = 0,
 ) -> None:
-  """Exports a run to a new folder, as tools.export_saved_model does.
-
-  Args:
-    folder: does not exist yet.
-    model_dir: the folder of the run.
-    signatures: one of `serving.SELECTIONS`.
-    head: see `inference.open_source`.
-    top_k: the pieces for each mask; 0 is the default.
-  """
+  """Exports a run to a new folder, as tools.export_saved_model does."""
   options = serving.ExportOptions(signatures=signatures, warmup_seq_lengths=())
   source = source_lib.open_source(
     model_dir, head=head, with_texts=signatures != "ids", top_k=top_k
