@@ -73,13 +73,8 @@ def read_sentences() -> list[str]:
 
 def show(name: str, config: modeling.AlbertConfig) -> int:
   """Prints the size of a model; returns the maximum length of sequences."""
-  longest = config.max_position_embeddings
-  length = _MAX_SEQ_LENGTH.value or longest
-  if length > longest:
-    raise ValueError(
-      f"--max_seq_length is {length}, but the model has only {longest} "
-      "position embeddings: lower it."
-    )
+  length = _MAX_SEQ_LENGTH.value or config.max_position_embeddings
+  config.check_fits(0, length)
   print(f"== {name} ==\n\n{model_numbers.describe(config, length)}\n")
   return length
 

@@ -52,7 +52,7 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
 _TINY = "--preset=albert_tiny"
 _REFUSALS = [
   ([], "nothing to inspect: set --model"),
-  ([_TINY, "--max_seq_length=9999"], "--max_seq_length is 9999, but"),
+  ([_TINY, "--max_seq_length=9999"], "max_seq_length 9999 exceeds the model"),
   (["--model=none", "--input_files=none-*.txt"], "no input file matches"),
 ]
 

@@ -75,15 +75,9 @@ def measure_layers(
   """Returns L2 distances and angles of layers, <float64>[layers, 2].
 
   They are means over all tokens of the sentences, which are truncated to
-  `max_seq_length`. A tokenizer of another model is a ValueError.
+  `max_seq_length`. A tokenizer with too many pieces is a ValueError.
   """
-  size = model.config.vocab_size
-  if tokenizer.vocab_size != size:
-    raise ValueError(
-      f"the tokenizer has {tokenizer.vocab_size} pieces, but the model has "
-      f"vocab_size {size}: set --spm_model_file or --vocab_file to the model's "
-      "own."
-    )
+  model.config.check_fits(tokenizer.vocab_size, max_seq_length)
   special = tokenizer.cls_id, tokenizer.sep_id
   total: Any = np.float64(0)
   tokens = 0

@@ -111,8 +111,8 @@ def test_layers_are_those_of_the_blocks(changes):
   with pytest.raises(ValueError, match="max_seq_length is 2"):
     model_numbers.measure_layers(model, _Numbers(), ["5"], 2)
   other = _Numbers()
-  other.vocab_size = 41
-  with pytest.raises(ValueError, match="41 pieces, but .* vocab_size 97"):
+  other.vocab_size = 98
+  with pytest.raises(ValueError, match="98 pieces, but .* vocab_size 97"):
     model_numbers.measure_layers(model, other, ["5"], 9)
 
 

@@ -45,10 +45,6 @@ def plot_curves(
     "training": (run_logs.read_metrics(model_dir, "train"), "-"),
     "held-out": (run_logs.read_metrics(model_dir, "eval"), "o-"),
   }
-  if not all(records for records, _ in logs.values()):
-    raise ValueError(
-      f"{model_dir} has no training and held-out numbers to draw yet."
-    )
   figure, axes = printing.load_pyplot().subplots(1, 3, figsize=(13, 3.8))
   if unigram_entropy:
     axes[0].axhline(unigram_entropy, color="gray", label="unigram entropy")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from matplotlib import pyplot
@@ -37,7 +39,10 @@ def test_curves_and_labels(tmp_path, drawn):
   assert legend == ["$shared_$1", "none"]
 
 
-def test_a_run_without_evaluations_has_no_curves(tmp_path):
-  (tmp_path / "metrics.jsonl").touch()
-  with pytest.raises(ValueError, match="no training and held-out numbers"):
-    plot.plot_curves(str(tmp_path), f"{tmp_path}/a.png")
+def test_a_run_without_evaluations(tmp_path, drawn):
+  record = {"kind": "train", "step": 7, "masked_lm_loss": 9}
+  (tmp_path / "metrics.jsonl").write_text(json.dumps(record) + "\n")
+  plot.plot_curves(str(tmp_path), f"{tmp_path}/a.png")
+  training, held_out = drawn[0].axes[0].lines
+  assert training.get_ydata().tolist() == [9]
+  assert not len(held_out.get_ydata())
