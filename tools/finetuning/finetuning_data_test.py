@@ -189,25 +189,6 @@ def test_columns_of_one_file_only(data):
     make_own(data).examples("test")
 
 
-def test_task_of_texts(data):
-  tokenizer = toy_runs.write_tokenizer(str(data))
-  options = {"max_seq_length": 19, "recipe": {"albert_dropout": 0.25}}
-  task = on_records(make_own(data, tokenizer=tokenizer, **options))
-  assert task.max_seq_length == 19
-  assert task.config.hidden_dropout_prob == 0.25
-  described = task.describe()
-  assert described["task"] == "text_classification"
-  assert described["settings"] == {
-    "labels": ["bad", "good"],
-    "columns": _COLUMNS,
-  }
-  # Splits that are only predicted do not change it.
-  task = on_records(task, ("train", "dev", "test"))
-  assert task.describe() == described
-  batch = next(iter(task.dataset("test", 4)))
-  assert sum(batch["example_weight"].numpy()) == 3
-
-
 def test_no_records_that_the_model_cannot_read(data):
   tokenizer = toy_runs.write_tokenizer(str(data))
   task = make_own(data, tokenizer=tokenizer, max_seq_length=513)

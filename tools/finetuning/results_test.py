@@ -17,44 +17,12 @@ from official_albert.testing import toy_models
 from official_albert.tools.finetuning import finetuning_data_test, results
 from official_albert.tools.testing import toy_data, toy_runs
 
-_STRATEGY = distribution.make_strategy("one_device")
 _CONFIG = AlbertConfig.from_preset("albert_tiny")
 _DATA = {
   "task": "text_classification",
   "max_seq_length": 17,
   "settings": {"labels": ["no", "yes"], "columns": {"text": "review"}},
 }
-
-
-@pytest.fixture
-def folder(tmp_path):
-  toy_data.write_table(str(tmp_path / "train.tsv"), 4)
-  toy_data.write_table(str(tmp_path / "dev.tsv"), 7)
-  toy_data.write_table(str(tmp_path / "test.tsv"), 3, "")
-  return tmp_path
-
-
-def make_task(folder, splits=("dev", "test"), labels=("bad", "good")):
-  tokenizer = toy_runs.write_tokenizer(str(folder))
-  job = finetuning_data_test.make_own(
-    folder, tokenizer=tokenizer, max_seq_length=20, labels=labels
-  )
-  config = toy_models.config(tokenizer.vocab_size, 20)
-  return job.with_records(splits, config, seed=3)
-
-
-def predict(task, folder, evaluate=(), test=()):
-  """Returns the metrics of the run in `folder`."""
-  model_dir = str(folder / "run")
-  config = training.TrainConfig(
-    model_dir=model_dir,
-    num_train_steps=3,
-    num_warmup_steps=1,
-    train_batch_size=2,
-    eval_batch_size=4,
-    learning_rate=0.01,
-  )
-  return results.predict(task, config, _STRATEGY, None, evaluate, test)
 
 
 def save(task, model_dir, step, best=False):
@@ -70,11 +38,20 @@ def save(task, model_dir, step, best=False):
   return model
 
 
-def test_evaluation_and_prediction(folder, capsys):
-  task, model_dir = make_task(folder), folder / "run"
+def test_evaluation_and_prediction(tmp_path, capsys):
+  toy_data.write_table(str(tmp_path / "dev.tsv"), 7)
+  toy_data.write_table(str(tmp_path / "test.tsv"), 3, "")
+  tokenizer = toy_runs.write_tokenizer(str(tmp_path))
+  task = finetuning_data_test.make_own(
+    tmp_path, tokenizer=tokenizer, max_seq_length=20, labels=("bad", "good")
+  )
+  config = toy_models.config(tokenizer.vocab_size, 20)
+  task, model_dir = task.with_records(("dev", "test"), config), tmp_path / "run"
   save(task, str(model_dir), 5)
   model = save(task, str(model_dir), 3, best=True)
-  scores = predict(task, folder, evaluate=("dev",), test=("test",))
+  config = training.TrainConfig(model_dir=str(model_dir), eval_batch_size=4)
+  strategy = distribution.make_strategy("one_device")
+  scores = results.predict(task, config, strategy, None, ["dev"], ["test"])
   path = model_dir / "predictions" / "test.probabilities.tsv"
   assert f"predicting test\nwrote {path}\n" in capsys.readouterr().out
   saved = json.loads((model_dir / "eval_results.json").read_text())
@@ -239,16 +216,10 @@ def test_models_as_bad_as_a_constant_are_named(metrics, majority, expected):
 
 
 def test_the_table_of_squad_names_its_units():
-  job = StandIn()
-  job.name, job.majority = "squad_v1", lambda split: {}
-  values = {"exact_match": 80.5, "f1": 88, "start_accuracy": 0.75}
-  runs = {7: {"dev": values}}
-  job.eval_split = "dev"
-  made = results.summarize(
-    job, runs, {7: "x"}, "f1", "highest", with_majority=True
-  )
-  assert "majority" not in made
-  table = results.describe(made)
+  names = ("exact_match", "f1", "start_accuracy")
+  statistics = dict.fromkeys(("median", "best", "worst", "spread"), 0.5)
+  splits = {"dev": dict.fromkeys(names, statistics)}
+  table = results.describe({"task": "squad_v1", "seeds": {}, "splits": splits})
   assert "exact_match (%)" in table and "f1 (%)" in table
   assert "start_accuracy (%)" not in table
   assert "most frequent answer" not in table
