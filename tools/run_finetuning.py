@@ -127,23 +127,6 @@ def open_run(
   return config, task
 
 
-def choose_splits(
-  task: finetuning_task.FinetuningTask,
-) -> tuple[list[str], list[str]]:
-  """Returns the labeled splits to evaluate and those to predict."""
-  tests = [split for split in task.test_splits if task.has_split(split)]
-  evaluated = []
-  if _DO_EVAL.value:
-    evaluated = [split for split in tests if task.is_labeled(split)]
-    if _DO_TRAIN.value or not evaluated or task.has_split(task.eval_split):
-      evaluated = [*task.eval_splits, *evaluated]
-  predicted = tests if _DO_PREDICT.value else []
-  if not (_DO_TRAIN.value or evaluated or predicted):
-    for split in task.test_splits:
-      task.sources(split)  # Raises an error about the file.
-  return evaluated, predicted
-
-
 def run_seed(
   task: finetuning_task.FinetuningTask,
   encoder: AlbertConfig,
@@ -152,14 +135,20 @@ def run_seed(
   devices: tuple[tf.distribute.Strategy, str],
   trainer: Optional[training.Trainer],
 ) -> tuple[trained_run.Results, Optional[training.Trainer]]:
-  """Makes one run; returns the metrics of each labeled split, and the trainer.
+  """Makes one run; returns the metrics of labeled splits, and the trainer.
 
   `trainer` is that of another seed, whose graphs this one uses.
   """
-  evaluated, predicted = choose_splits(task)
-  config, note = train_config(
-    task, encoder.hidden_size, model_dir, _DO_TRAIN.value
-  )
+  tests = [split for split in task.test_splits if task.has_split(split)]
+  evaluated, predicted = [], tests if _DO_PREDICT.value else []
+  if _DO_EVAL.value:
+    evaluated = [split for split in tests if task.is_labeled(split)]
+    if _DO_TRAIN.value or not evaluated or task.has_split(task.eval_split):
+      evaluated = [*task.eval_splits, *evaluated]
+  if not (_DO_TRAIN.value or evaluated or predicted):
+    for split in task.test_splits:
+      task.sources(split)  # Raises an error about the file.
+  config, note = train_config(task, encoder.hidden_size, model_dir)
   config = dataclasses.replace(config, seed=seed)
   config = training_flags.with_random_depths(config, encoder)
   trained = ["train", task.eval_split] if _DO_TRAIN.value else []
@@ -224,10 +213,7 @@ def run_task(
 
 
 def train_config(
-  task: finetuning_task.FinetuningTask,
-  hidden_size: int,
-  model_dir: str,
-  do_train: bool,
+  task: finetuning_task.FinetuningTask, hidden_size: int, model_dir: str
 ) -> tuple[training.TrainConfig, str]:
   """Returns the settings of a run, and a line about them for the log.
 
@@ -250,7 +236,7 @@ def train_config(
       raise ValueError(
         "--num_train_epochs and --num_train_steps exclude each other: give one."
       )
-  elif epochs and do_train:
+  elif epochs and _DO_TRAIN.value:
     steps = max(math.ceil(epochs * task.num_train_examples() / batch_size), 1)
   else:
     steps = recipe.num_train_steps or 1  # Without training, not used.

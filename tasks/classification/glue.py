@@ -131,15 +131,13 @@ def find_file(data_dir: str, task: GlueTask, split: str) -> str:
   """Returns the file of a split.
 
   `data_dir` is the folder with CoLA/, MNLI/ and so on, or the task's folder.
-  The diagnostics ("ax") are AX/diagnostic.tsv or diagnostic/diagnostic.tsv, in
-  the same folder as MNLI.
+  The diagnostics ("ax") are AX/diagnostic.tsv or diagnostic/diagnostic.tsv.
   """
-  folders, file, parents = [task.folder], f"{split}.tsv", [data_dir]
+  folders, file = [task.folder], f"{split}.tsv"
   if split == "ax":
     folders, file = ["AX", "diagnostic"], "diagnostic.tsv"
-    parents.append(os.path.dirname(files.absolute(data_dir)))
-  paths = [os.path.join(p, x, file) for p in parents for x in folders]
-  for path in (*paths, os.path.join(data_dir, file)):
+  for folder in (*folders, ""):
+    path = os.path.join(data_dir, folder, file)
     if files.is_file(path):
       return path
   raise FileNotFoundError(

@@ -22,7 +22,8 @@ _STSB = (
   "index|genre|filename|year|old_index|source1|source2|sentence1|sentence2"
 )
 _STSB_ROW = "9|news|f|2012|1|none|none|A|B"
-_PAIR = "index|sentence1|sentence2|label"
+_AX = "index|sentence1|sentence2"
+_PAIR = f"{_AX}|label"
 
 
 def write(root, name, *rows, end="\n"):
@@ -88,6 +89,11 @@ _FOLDERS = {task.folder: name for name, task in _TASKS.items()}
       [("0", "A", "B")],
     ),
     (
+      "AX/diagnostic",
+      ["index|sentence1|sentence2", "0|A|B"],
+      [("0", "A", "B")],
+    ),
+    (
       "QNLI/train",
       ["index|question|sentence|label", "4|A?|B|entailment"],
       [("4", "A?", "B", "entailment")],
@@ -126,14 +132,6 @@ def test_short_rows_of_qqp(tmp_path):
   write(tmp_path, "QQP/test.tsv", "id|question1|question2", "0|A?")
   with pytest.raises(ValueError, match="test.tsv, line 2 has 2 columns, qqp n"):
     read(tmp_path, "qqp", "test")
-
-
-def test_the_folder_of_the_diagnostics(tmp_path):
-  rows = ["index|sentence1|sentence2", "0|A|B"]
-  path = write(tmp_path, "AX/diagnostic.tsv", *rows)
-  (tmp_path / "MNLI").mkdir()
-  for root in (tmp_path, tmp_path / "MNLI"):
-    assert glue.find_file(str(root), _TASKS["mnli"], "ax") == path
 
 
 def test_missing_files(tmp_path):

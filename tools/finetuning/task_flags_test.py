@@ -18,10 +18,9 @@ from official_albert.tools.finetuning import task_flags
 flags.FLAGS.set_default("output_dir", "out")
 command_line.add_other_names("run_finetuning")
 def answer(x):
-  name, hidden_size, do_train = x
+  name, hidden_size = x
   task = task_flags.make_task(name, None)
-  config, note = run_finetuning.train_config(
-    task, hidden_size, "run", do_train)
+  config, note = run_finetuning.train_config(task, hidden_size, "run")
   return {
     **dataclasses.asdict(config), **task.model_settings(), "note": note}
 """
@@ -31,11 +30,11 @@ _GLUE = "--data_dir=glue"
 def test_finetuning_settings():
   mnli, race, squad, qqp, small, *small_given = evaluate(
     _FINETUNING,
-    (("mnli", 768, True), [_GLUE]),
-    (("race_v2", 768, True), [_GLUE]),
-    (("squad_v2", 768, True), []),
+    (("mnli", 768), [_GLUE]),
+    (("race_v2", 768), [_GLUE]),
+    (("squad_v2", 768), []),
     (
-      ("qqp", 768, True),
+      ("qqp", 768),
       [
         *(_GLUE, "--num_train_steps=1400", "--learning_rate=0.5"),
         *("--train_batch_size=6", "--albert_dropout=0", "--eval_steps=7"),
@@ -43,9 +42,9 @@ def test_finetuning_settings():
         *("--best_metric=loss", "--best_is=lowest"),
       ],
     ),
-    (("squad_v1", 256, True), []),
-    (("squad_v1", 256, True), ["--learning_rate=2e-5"]),
-    (("squad_v1", 256, True), ["--nobias_correction"]),
+    (("squad_v1", 256), []),
+    (("squad_v1", 256), ["--learning_rate=2e-5"]),
+    (("squad_v1", 256), ["--nobias_correction"]),
   )
   expected = {
     "learning_rate": 3e-5,
@@ -93,15 +92,15 @@ def test_epochs(tmp_path):
   toy_data.write_table(table, 50)
   own = [f"--train_file={table}", "--text_column=review", "--label_column=mood"]
   toy_data.write_glue(str(tmp_path), ["cola"], train=50)
-  case = ("text_classification", 768, True)
+  case = ("text_classification", 768)
   found = evaluate(
     _FINETUNING,
     (case, own),
     (case, [*own, "--num_train_epochs=1.5"]),
     # As in google-research/albert.
     (case, [*own, "--train_step=30"]),
-    ((*case[:2], False), own),
-    (("cola", 768, True), [f"--data_dir={tmp_path}", "--num_train_epochs=16"]),
+    (case, [*own, "--nodo_train"]),
+    (("cola", 768), [f"--data_dir={tmp_path}", "--num_train_epochs=16"]),
   )
   steps = [(s["num_train_steps"], s["num_warmup_steps"]) for s in found]
   # 3 * 50 / 32 and 1.5 * 50 / 32 rounded up; 16 * 50 / 16 with the recipe's
