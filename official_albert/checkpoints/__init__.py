@@ -5,24 +5,24 @@ Hugging Face and this package. Readers return a `PortableCheckpoint`, which
 `fill` loads into a model and writers write.
 """
 
-from official_albert.checkpoints.formats import (
+from official_albert.checkpoints.hf_config import ARCHITECTURES
+from official_albert.checkpoints.loading import (
   WRITERS,
+  Head,
+  LoadReport,
+  fill,
   load_tf1_checkpoint,
   open,
   read_checkpoint,
+  tf1_variables,
   warm_start,
 )
-from official_albert.checkpoints.hf_config import ARCHITECTURES
-from official_albert.checkpoints.loading import (
-  Head,
-  LoadReport,
-  by_path,
-  fill,
-  name_variables,
-  tf1_variables,
-)
 from official_albert.checkpoints.names import HEADS, is_slot, may_lack, rows
-from official_albert.checkpoints.portable import PortableCheckpoint
+from official_albert.checkpoints.portable import (
+  PortableCheckpoint,
+  by_path,
+  name_variables,
+)
 from official_albert.checkpoints.tokenizer_file import (
   TokenizerFile,
   chosen_tokenizer,

@@ -14,7 +14,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from official_albert import AlbertConfig, modeling
-from official_albert.checkpoints import formats, hf_checkpoints, hf_config
+from official_albert.checkpoints import hf_checkpoints, hf_config, loading
 from official_albert.testing import toy_models
 
 _HF = toy_models.GOLDEN / "hf_one_group"
@@ -23,7 +23,7 @@ _WORDS = "albert.embeddings.word_embeddings.weight"
 
 def golden(group="one_group", name="model.ckpt", **arguments):
   path = str(toy_models.GOLDEN / group / name)
-  return formats.read_checkpoint(path, **arguments)
+  return loading.read_checkpoint(path, **arguments)
 
 
 def check_same(a, b):
@@ -134,7 +134,7 @@ def test_the_step_is_carried(tmp_path):
   assert again.step == 10
   check_same(source, again)
   with pytest.raises(ValueError, match="leave out .*--include_optimizer"):
-    formats.read_checkpoint(str(tmp_path), include_optimizer=True)
+    loading.read_checkpoint(str(tmp_path), include_optimizer=True)
   for wrong in ("7", None, -1, 2.0, True, 10**19):
     change_config(tmp_path, global_step=wrong)
     again = hf_checkpoints.read(str(tmp_path))

@@ -1,96 +1,102 @@
-"""Loads values into a model, by TF1 names or by attribute paths.
-
-Checkpoints of this package name a variable by its attribute path, such as
-model/albert/pooler/kernel.
-"""
+"""Opens checkpoints of any format, and loads their values into models."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import Any, Mapping, NamedTuple, Optional
+import os
+import warnings
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert.checkpoints import names, portable
+from official_albert import archives, files, modeling, runs
+from official_albert.checkpoints import (
+  hf_checkpoints,
+  hf_config,
+  names,
+  portable,
+  tf_checkpoints,
+)
 
-ITERATIONS = "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE"
-# Not a weight: a constant of regressions, see `modeling.ClassificationHead`.
-TARGET_SCALE = "classifier/target_scale"
-_MODEL = "model/"
-_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
-_SLOT = "/.OPTIMIZER_SLOT/optimizer/"
+# writer(checkpoint, folder) -> path of the weights.
+WRITERS = {
+  "tf1": tf_checkpoints.write_tf1,
+  "hf": hf_checkpoints.write,
+  "official_albert": tf_checkpoints.write_own,
+}
 # The names of a classifier's head in a checkpoint.
 _HEAD = ("output_bias", "output_weights")
 
 
-def by_path(model: tf.Module) -> dict[str, tf.Variable]:
-  """Returns the model's weights by attribute path, as in albert/pooler/bias.
+@contextlib.contextmanager
+def open(
+  path: str,
+  config_file: str = "",
+  *,
+  checkpoint: str = "",
+  head: str = "",
+  include_optimizer: bool = False,
+  default_config: Optional[modeling.AlbertConfig] = None,
+) -> Iterator[portable.PortableCheckpoint]:
+  """Opens a checkpoint of any format, or an archive; `fill` loads its values.
 
-  A variable that several attributes share is listed under each.
-  """
-  entries: dict[str, tf.Variable] = {}
+  >>> from official_albert import AlbertForSequenceClassification, checkpoints
+  >>> with checkpoints.open("albert_toy_hf") as checkpoint:
+  ...   model = AlbertForSequenceClassification(checkpoint.config, 3)
+  ...   checkpoints.fill(model, checkpoint).missing
+  ('output_bias', 'output_weights')
+  >>> checkpoint.tensors["bert/pooler/dense/kernel"].shape
+  (24, 24)
 
-  def walk(node: Any, path: tuple[str, ...]) -> None:
-    if isinstance(node, tf.Variable):
-      entries.setdefault("/".join(path), node)
-    elif isinstance(node, (list, tuple)):
-      for index, child in enumerate(node):
-        walk(child, (*path, str(index)))
-    elif isinstance(node, tf.Module):
-      for name, child in vars(node).items():
-        if not name.startswith("_"):
-          walk(child, (*path, name))
-
-  walk(model, ())
-  entries.pop(TARGET_SCALE, None)
-  return entries
-
-
-def tree(variables: Mapping[str, tf.Variable]) -> tf.Module:
-  """Returns nested modules whose variables have these attribute paths."""
-  root = tf.Module()
-  for path, variable in variables.items():
-    *parents, name = path.split("/")
-    node = root
-    for parent in parents:
-      if not hasattr(node, parent):
-        setattr(node, parent, tf.Module())
-      node = getattr(node, parent)
-    setattr(node, name, variable)
-  return root
-
-
-def path_of(key: str) -> Optional[str]:
-  """Returns the attribute path of a weight, or None for other keys."""
-  key = key.replace(".S", "/")  # How TensorFlow writes "/" within a name.
-  is_weight = key.startswith(_MODEL) and key.endswith(_VALUE)
-  if not is_weight or "/.OPTIMIZER_SLOT/" in key:
-    return None
-  return key[len(_MODEL) : -len(_VALUE)]
-
-
-def name_variables(
-  module: Any, model: Mapping[str, Optional[tf.Module]]
-) -> None:
-  """Makes TensorFlow save the weights of a module by their attribute paths.
-
-  TensorFlow names a variable by its shortest path, which may be one such as
-  `variables/7`. So each becomes an attribute of the module itself, which is
-  named model/albert/pooler/kernel.
+  Values are read when they are used. Those of an archive need the context.
+  Notes, and errors of the body, name files as the user would write them.
 
   Args:
-    module: the object that will be saved.
-    model: the parts of the model, by their names in it; None for no such part.
+    path: see `AlbertModel.from_checkpoint`.
+    config_file: the configuration of a TensorFlow checkpoint; the default is
+      the albert_config*.json beside it.
+    checkpoint: which checkpoint of a run; see `find_prefix`.
+    head: a key of `names.HEADS`; "" detects it.
+    include_optimizer: whether to include optimizer state. As the best
+      checkpoint of a run has none, the default is the latest then.
+    default_config: the configuration of a TensorFlow checkpoint that has no
+      albert_config*.json beside it.
+
+  Raises:
+    ValueError, OSError: there is no valid checkpoint.
   """
-  for part, layer in model.items():
-    for path, variable in (by_path(layer) if layer else {}).items():
-      setattr(module, f"{_MODEL}{part}/{path}", variable)
+  with archives.unpacked(path) as folder:
+    run = runs.run_folder(folder)
+    if files.exists(os.path.join(run, hf_config.CONFIG_FILE)):
+      if checkpoint or include_optimizer:
+        raise ValueError(
+          f"{run} is a folder of Hugging Face, which holds one model and no "
+          "optimizer state: leave out --checkpoint and --include_optimizer."
+        )
+      result = hf_checkpoints.read(run, head)
+    else:
+      result = tf_checkpoints.read(
+        *(run, checkpoint, config_file, head, include_optimizer, default_config)
+      )
+    result.shown = lambda text: text.replace(folder, path)
+    result.notes = list(map(result.shown, result.notes))
+    result.head_problem = result.shown(result.head_problem)
+    file = result.tokenizer
+    if folder != path and file and not file.problem:  # It outlives the archive.
+      result.tokenizer = dataclasses.replace(
+        file, path=result.shown(file.path), content=file.read()
+      )
+    yield result
 
 
-def key_of(path: str, slot: str = "") -> str:
-  """Returns the key of a weight, or of its optimizer slot "m" or "v"."""
-  return f"{_MODEL}{path}{f'{_SLOT}{slot}' if slot else ''}{_VALUE}"
+def read_checkpoint(
+  path: str, config_file: str = "", **kwargs: Any
+) -> portable.PortableCheckpoint:
+  """Opens a checkpoint that is not an archive, and needs no context."""
+  with open(path, config_file, **kwargs) as checkpoint:
+    return checkpoint
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +139,7 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
   has one as its attribute `albert`.
   """
   prefix = "" if hasattr(model, "albert") else "albert/"
-  paths = {f"{prefix}{path}": x for path, x in by_path(model).items()}
+  paths = {f"{prefix}{path}": x for path, x in portable.by_path(model).items()}
   rows = names.all_rows(getattr(model, "albert", model).config)
   found = {row.tf1: paths.pop(row.own) for row in rows if row.own in paths}
   return {**found, **paths}
@@ -241,7 +247,7 @@ def fill(
   if scale is not None and _HEAD[0] in matched:  # A regression.
     own_scale, scaled = scale.numpy(), checkpoint.scaled_head
     classifier.set_target_scale(
-      scaled.get(TARGET_SCALE, np.zeros(2)), keep_outputs=False
+      scaled.get(portable.TARGET_SCALE, np.zeros(2)), keep_outputs=False
     )
   for name in matched:
     value = np.asarray(scaled.get(name, stored[name]))
@@ -260,3 +266,83 @@ def fill(
     notes=tuple(notes),
     source=checkpoint.shown(source),
   )
+
+
+def from_checkpoint(
+  cls: type[modeling.AlbertModel],
+  path: str,
+  albert_config_file: str = "",
+  **kwargs: Any,
+) -> modeling.AlbertModel:
+  """Returns an encoder with pretrained weights of any supported format.
+
+  A warning names the weights that the checkpoint lacks, such as a pooler's.
+
+  >>> from official_albert import AlbertModel
+  >>> model = AlbertModel.from_checkpoint("albert_toy")
+  >>> print(model.load_report)
+  25 variables matched, 0 missing, 7 unexpected
+    read from albert_toy/model.ckpt-best
+    unexpected in it: cls/predictions/output_bias
+  ...
+
+  Args:
+    cls: the class of the result.
+    path: the folder or a checkpoint of a run, a TF1 checkpoint of
+      google-research/albert or its folder, the folder of a TF1 module of TF
+      Hub, of tools.publish_hub_module or of a Hugging Face model, or a
+      .tar.gz or .tgz of any of these.
+    albert_config_file: the configuration of a TensorFlow checkpoint. The
+      default is the file beside the checkpoint.
+    **kwargs: further arguments of `AlbertModel`.
+
+  Raises:
+    ValueError, OSError: there is no checkpoint, it is damaged, or it belongs
+      to another model.
+  """
+  with open(path, albert_config_file) as checkpoint:
+    model = cls(checkpoint.config, **kwargs)
+    model.load_report = fill(model, checkpoint)
+  if missing := ", ".join(model.load_report.missing):
+    warnings.warn(
+      f"{path} has no weights of {missing}: they are random.", stacklevel=2
+    )
+  return model
+
+
+def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
+  """Loads a checkpoint of google-research/albert into a model.
+
+  >>> from official_albert import AlbertConfig, AlbertModel
+  >>> from official_albert.checkpoints import load_tf1_checkpoint
+  >>> config = AlbertConfig.from_json_file("albert_toy/albert_config.json")
+  >>> model = AlbertModel(config)
+  >>> report = load_tf1_checkpoint(model, "albert_toy/model.ckpt-best")
+  >>> report.missing
+  ()
+
+  For the model see `tf1_variables`. It need not have all variables of the
+  checkpoint, nor the checkpoint all of its.
+
+  Raises:
+    ValueError, OSError: there is no checkpoint, it is damaged, or it belongs
+      to another model.
+  """
+  return warm_start(model, path)
+
+
+def warm_start(
+  model: tf.keras.Model, path: str, head: Optional[Head] = None
+) -> LoadReport:
+  """Reads the weights of a model from a checkpoint, without optimizer state.
+
+  `path` is that of `AlbertModel.from_checkpoint`. For the other arguments, and
+  what is raised, see `fill`.
+  """
+  config = getattr(model, "albert", model).config
+  with open(path, default_config=config) as checkpoint:
+    return fill(model, checkpoint, head)
+
+
+# `modeling` imports no checkpoints.
+modeling.AlbertModel.from_checkpoint = classmethod(from_checkpoint)  # type: ignore[assignment]

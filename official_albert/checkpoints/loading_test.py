@@ -11,8 +11,8 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig, AlbertModel, checkpoints, modeling
-from official_albert.checkpoints import loading, portable, tensor_bundle
 from official_albert.checkpoints import names as checkpoint_names
+from official_albert.checkpoints import portable, tensor_bundle
 from official_albert.testing import golden_weights, toy_models
 
 _CONFIG = toy_models.config(
@@ -38,17 +38,17 @@ def test_names_and_shapes_of_the_released_base_model():
 
 def test_a_tree_is_saved_under_the_keys_of_the_model(tmp_path):
   model = AlbertModel(_CONFIG)
-  variables = loading.by_path(model)
+  variables = portable.by_path(model)
   assert len(variables) == len(model.weights)
   copies = {path: tf.Variable(v + 1.0) for path, v in variables.items()}
   shapes = []
-  for name, root in (("a", model), ("b", loading.tree(copies))):
+  for name, root in (("a", model), ("b", portable.tree(copies))):
     path = tf.train.Checkpoint(model=root).write(str(tmp_path / name))
     reader = tf.train.load_checkpoint(path)
     shapes.append(reader.get_variable_to_shape_map())
   assert shapes[0] == shapes[1]
   # None is for the object graph.
-  assert set(map(loading.path_of, shapes[0])) == {None, *variables}
+  assert set(map(portable.path_of, shapes[0])) == {None, *variables}
   before = variables["pooler/bias"].numpy()
   status = tf.train.Checkpoint(model=model).read(str(tmp_path / "b"))
   status.assert_consumed()

@@ -1,7 +1,8 @@
 """A checkpoint independent of its format, between readers and writers.
 
 Values have TF1 names (see names.py). Readers return `LazyArray`s, so a
-conversion only loads the values that its writer needs.
+conversion only loads the values that its writer needs. In checkpoints of this
+package, a name is an attribute path, such as model/albert/pooler/kernel.
 """
 
 from __future__ import annotations
@@ -10,16 +11,92 @@ import dataclasses
 from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
+import tensorflow as tf
 
 from official_albert import modeling, tokenization
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import tensor_bundle, tokenizer_file
 
+ITERATIONS = "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE"
+# Not a weight: a constant of regressions, see `modeling.ClassificationHead`.
+TARGET_SCALE = "classifier/target_scale"
+_MODEL = "model/"
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
+_SLOT = "/.OPTIMIZER_SLOT/optimizer/"
 # How the names of an encoder's weights begin: in TF1, here, in Hugging Face.
 _ENCODER = ("bert/", "albert/", "albert.")
 
 # np.ndarray, a NumPy scalar, or tensor_bundle.LazyArray.
 Array = Any
+
+
+def by_path(model: tf.Module) -> dict[str, tf.Variable]:
+  """Returns the model's weights by attribute path, as in albert/pooler/bias.
+
+  A variable that several attributes share is listed under each.
+  """
+  entries: dict[str, tf.Variable] = {}
+
+  def walk(node: Any, path: tuple[str, ...]) -> None:
+    if isinstance(node, tf.Variable):
+      entries.setdefault("/".join(path), node)
+    elif isinstance(node, (list, tuple)):
+      for index, child in enumerate(node):
+        walk(child, (*path, str(index)))
+    elif isinstance(node, tf.Module):
+      for name, child in vars(node).items():
+        if not name.startswith("_"):
+          walk(child, (*path, name))
+
+  walk(model, ())
+  entries.pop(TARGET_SCALE, None)
+  return entries
+
+
+def tree(variables: Mapping[str, tf.Variable]) -> tf.Module:
+  """Returns nested modules whose variables have these attribute paths."""
+  root = tf.Module()
+  for path, variable in variables.items():
+    *parents, name = path.split("/")
+    node = root
+    for parent in parents:
+      if not hasattr(node, parent):
+        setattr(node, parent, tf.Module())
+      node = getattr(node, parent)
+    setattr(node, name, variable)
+  return root
+
+
+def path_of(key: str) -> Optional[str]:
+  """Returns the attribute path of a weight, or None for other keys."""
+  key = key.replace(".S", "/")  # How TensorFlow writes "/" within a name.
+  is_weight = key.startswith(_MODEL) and key.endswith(_VALUE)
+  if not is_weight or "/.OPTIMIZER_SLOT/" in key:
+    return None
+  return key[len(_MODEL) : -len(_VALUE)]
+
+
+def name_variables(
+  module: Any, model: Mapping[str, Optional[tf.Module]]
+) -> None:
+  """Makes TensorFlow save the weights of a module by their attribute paths.
+
+  TensorFlow names a variable by its shortest path, which may be one such as
+  `variables/7`. So each becomes an attribute of the module itself, which is
+  named model/albert/pooler/kernel.
+
+  Args:
+    module: the object that will be saved.
+    model: the parts of the model, by their names in it; None for no such part.
+  """
+  for part, layer in model.items():
+    for path, variable in (by_path(layer) if layer else {}).items():
+      setattr(module, f"{_MODEL}{part}/{path}", variable)
+
+
+def key_of(path: str, slot: str = "") -> str:
+  """Returns the key of a weight, or of its optimizer slot "m" or "v"."""
+  return f"{_MODEL}{path}{f'{_SLOT}{slot}' if slot else ''}{_VALUE}"
 
 
 @dataclasses.dataclass

@@ -15,13 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import files, modeling, runs, tokenization
-from official_albert.checkpoints import (
-  loading,
-  portable,
-  tensor_bundle,
-  tokenizer_file,
-)
 from official_albert.checkpoints import names as checkpoint_names
+from official_albert.checkpoints import portable, tensor_bundle, tokenizer_file
 
 
 def read(
@@ -35,14 +30,14 @@ def read(
   """Reads a checkpoint of google-research/albert, of a Hub module or of a run.
 
   Only the variables of a SavedModel are read, not its graph. For the arguments
-  see `formats.open`.
+  see `loading.open`.
   """
   prefix = runs.find_prefix(path, checkpoint)
   if include_optimizer and not checkpoint and files.is_dir(path):
     prefix = runs.find_prefix(path, runs.LATEST)  # The best has only weights.
   bundle = tensor_bundle.TensorBundle(prefix)
   is_own = bundle.is_object_based
-  if is_own and not any(map(loading.path_of, bundle.values())):
+  if is_own and not any(map(portable.path_of, bundle.values())):
     raise ValueError(
       f"{prefix} holds no weights by the names of a checkpoint, because it is "
       "of an export, a preprocessor, a model that Keras saved, or another "
@@ -71,7 +66,7 @@ def read(
   record: Mapping[str, Any] = runs.read_run(folder) if folder else {}
   data = record.get("data", {})
   stored = _values(bundle, config, prefix)
-  scale = stored.pop(loading.TARGET_SCALE, None)
+  scale = stored.pop(portable.TARGET_SCALE, None)
   if not include_optimizer:
     is_slot = checkpoint_names.is_slot
     stored = {name: x for name, x in stored.items() if not is_slot(name)}
@@ -118,7 +113,7 @@ def _values(
   values = {
     path: dataclasses.replace(value, name=path)
     for key, value in found.items()
-    if (path := loading.path_of(key))
+    if (path := portable.path_of(key))
   }
   if not any(path.startswith("albert/") for path in values):
     values = {f"albert/{path}": value for path, value in values.items()}
@@ -127,11 +122,11 @@ def _values(
     if row.own in values:
       stored[row.tf1] = values.pop(row.own)
       for suffix, slot in checkpoint_names.SLOTS.items():
-        key = loading.key_of(row.own, slot)
+        key = portable.key_of(row.own, slot)
         if key in found:
           stored[f"{row.tf1}/{suffix}"] = found[key]
-  if loading.ITERATIONS in found:
-    stored[checkpoint_names.GLOBAL_STEP] = found[loading.ITERATIONS]
+  if portable.ITERATIONS in found:
+    stored[checkpoint_names.GLOBAL_STEP] = found[portable.ITERATIONS]
   return {**stored, **values}
 
 
@@ -150,7 +145,7 @@ def _include_scale(
     )
   weights, bias = (np.asarray(tensors[name]) for name in names)
   checkpoint.scaled_head = dict(zip(names, (weights, bias)))
-  checkpoint.scaled_head[loading.TARGET_SCALE] = mean_and_log_std
+  checkpoint.scaled_head[portable.TARGET_SCALE] = mean_and_log_std
   folded = modeling.fold_target_scale(weights, bias, mean_and_log_std)
   tensors.update(zip(names, folded))
 
@@ -209,7 +204,7 @@ def write_own(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     row: tf.Variable(np.asarray(checkpoint.tensors[row.tf1]), dtype=tf.float32)
     for row in checkpoint.rows
   }
-  model = loading.tree({row.own: x for row, x in variables.items()})
+  model = portable.tree({row.own: x for row, x in variables.items()})
   parts = {"model": model}
   if checkpoint.slots:
     optimizer = _LambState()

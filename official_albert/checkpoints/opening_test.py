@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertModel, checkpoints, files, runs
-from official_albert.checkpoints import formats, loading, tensor_bundle
+from official_albert.checkpoints import loading, tensor_bundle
 from official_albert.testing import fake_gcs, toy_models, toy_vocabulary
 
 _TF1 = str(toy_models.GOLDEN / "two_groups" / "model.ckpt")
@@ -25,7 +25,7 @@ _CONFIG = toy_models.config(41, 11, num_hidden_layers=3, sharing="attention")
 
 def golden(name="model.ckpt", **arguments):
   path = str(toy_models.GOLDEN / "one_group" / name)
-  return formats.read_checkpoint(path, **arguments)
+  return loading.read_checkpoint(path, **arguments)
 
 
 def check_same(first, second):
@@ -58,10 +58,10 @@ def write(kind, folder):
   """Writes the golden model in a format and returns its path."""
   if kind == "tf1":
     return _TF1
-  source = formats.read_checkpoint(_TF1)
+  source = loading.read_checkpoint(_TF1)
   os.makedirs(folder)
   if kind != "tf_hub":
-    formats.WRITERS[kind](source, folder)
+    loading.WRITERS[kind](source, folder)
     return folder
   for name in ("variables", "assets"):
     os.makedirs(os.path.join(folder, name))
@@ -92,7 +92,7 @@ def pack(path, archive):
 @pytest.mark.parametrize("kind", _FORMATS)
 def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
   path = write(kind, str(tmp_path / "there"))
-  assert formats.read_checkpoint(path).format == kind
+  assert loading.read_checkpoint(path).format == kind
   if packed:
     path = pack(path, str(tmp_path / "albert.tar.gz"))
   (tmp_path / "scratch").mkdir()
@@ -100,7 +100,7 @@ def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
   model = AlbertModel.from_checkpoint(path, recompute_activations=True)
   assert not os.listdir(tmp_path / "scratch")
   assert model.encoder.recompute_activations
-  source = formats.read_checkpoint(_TF1)
+  source = loading.read_checkpoint(_TF1)
   assert model.config == source.config
   variables = loading.tf1_variables(model)
   assert set(model.load_report.matched) == set(variables)
@@ -159,7 +159,7 @@ def test_every_format_in_a_bucket(tmp_path):
     downloads = collections.Counter(
       request.address for request in gcs.requests if request.kind == "download"
     )
-  source = formats.read_checkpoint(_TF1)
+  source = loading.read_checkpoint(_TF1)
   assert len(found) == 5 and not left
   for weights in found:
     for name, value in weights.items():
@@ -184,10 +184,10 @@ def test_exact_gelu_and_projections_of_equal_width(
     always_project_embedding=equal_widths,
   )
   model = write_run(tmp_path / "run", config)
-  read = formats.read_checkpoint(str(tmp_path / "run"))
+  read = loading.read_checkpoint(str(tmp_path / "run"))
   hf = tmp_path / "hf"
   hf.mkdir()
-  formats.WRITERS["hf"](read, str(hf))
+  loading.WRITERS["hf"](read, str(hf))
   settings = json.loads((hf / "config.json").read_text())
   assert settings["hidden_act"] == act
   assert "always_project_embedding" not in settings
@@ -198,12 +198,12 @@ def test_exact_gelu_and_projections_of_equal_width(
   np.testing.assert_array_equal(
     model(ids)["sequence_output"], again(ids)["sequence_output"]
   )
-  notes = formats.read_checkpoint(str(hf)).notes
+  notes = loading.read_checkpoint(str(hf)).notes
   assert any("gelu_new there" in note for note in notes) == (act == "gelu")
   with pytest.raises(
     ValueError, match=f"{refused}.* the converted model would"
   ):
-    formats.WRITERS["tf1"](read, str(tmp_path / "tf1"))
+    loading.WRITERS["tf1"](read, str(tmp_path / "tf1"))
   assert not (tmp_path / "tf1").exists()
 
 
@@ -243,7 +243,7 @@ def test_sizes_without_weights_are_refused(tmp_path):
 
   def check(any_config, path):
     any_config.to_json_file(str(tmp_path / "any.json"))
-    formats.read_checkpoint(str(path), str(tmp_path / "any.json"))
+    loading.read_checkpoint(str(path), str(tmp_path / "any.json"))
 
   check(config, tmp_path / "run")
   # The state of the optimizer is not a weight.
@@ -264,18 +264,18 @@ def test_a_checkpoint_of_another_size(tmp_path):
   for name in ("model.ckpt.index", "model.ckpt.data-00000-of-00001"):
     shutil.copy(golden_folder / name, tmp_path)
   with pytest.raises(ValueError, match="no albert_config.json beside .*: put"):
-    formats.read_checkpoint(str(tmp_path / "model.ckpt"))
+    loading.read_checkpoint(str(tmp_path / "model.ckpt"))
   config_file = str(golden_folder / "albert_config.json")
-  read = formats.read_checkpoint(str(tmp_path), config_file=config_file)
+  read = loading.read_checkpoint(str(tmp_path), config_file=config_file)
   check_same(read, golden())
   (tmp_path / "best").mkdir()
   for name in files.glob(str(tmp_path / "model.ckpt.*")):
     files.copy(name, name.replace("model.ckpt", "best/model.ckpt-best"))
   best = str(tmp_path / "best")
-  check_same(formats.read_checkpoint(best, config_file=config_file), golden())
+  check_same(loading.read_checkpoint(best, config_file=config_file), golden())
   shutil.copy(toy_models.GOLDEN / "two_groups" / "albert_config.json", tmp_path)
   with pytest.raises(ValueError, match="lacks bert/encoder/transformer/group"):
-    formats.read_checkpoint(str(tmp_path / "model.ckpt"))
+    loading.read_checkpoint(str(tmp_path / "model.ckpt"))
 
 
 # Checkpoints of this package.
@@ -288,6 +288,6 @@ def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):
   source.config.to_json_file(str(tmp_path / "albert_config.json"))
   loss_scale = tf.Variable(2.0)
   save(tmp_path / "best", 5, model=model, scale=loss_scale)
-  read = formats.read_checkpoint(str(tmp_path / "best"))
+  read = loading.read_checkpoint(str(tmp_path / "best"))
   assert read.head == "none" and len(read.carried) == 26 and read.step == 5
   assert not read.unexpected
