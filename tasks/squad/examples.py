@@ -180,10 +180,12 @@ def read_examples(
     if len(faults) > _NAMED:
       shown += f"; and {len(faults) - _NAMED:,} more"
     counted = f"{len(faults):,} of {len(entries):,} questions"
-    if not (skip_invalid and examples):
+    if not examples:
+      raise ValueError(f"{path} has no valid question: {shown}.")
+    if not skip_invalid:
       raise ValueError(
         f"{path} has faults in {counted}: {shown}. Correct them, or give "
-        "--skip_invalid_questions, which needs a question without faults."
+        "--skip_invalid_questions to leave them out."
       )
     note(f"{path}: left out {counted} for their faults: {shown}")
   if not examples:

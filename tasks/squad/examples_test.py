@@ -161,9 +161,8 @@ def test_all_faults_are_in_one_message(tmp_path):
   assert [e.question_id for e in found] == ["b1"]
   assert "left out 6 of 7" in notes[0]
   # Nothing is left.
-  with pytest.raises(ValueError, match="needs a question without") as raised:
+  with pytest.raises(ValueError, match="has no valid question: .*4 more"):
     examples.read_examples(path, **arguments, may_be_impossible=False)
-  assert "in 7 of 7" in str(raised.value)
 
 
 def test_answers_that_a_version_needs(tmp_path):
