@@ -281,17 +281,3 @@ def test_norms_of_an_update_are_measured_on_variables_of_a_tpu(tmp_path):
   )
   assert set(optimizer.norms().values()) == {0.0}
   assert len(optimizer.norms()) > len(model.trainable_variables)
-
-
-@pytest.mark.heavy
-def test_precision_and_optimizer():
-  def types(**changes):
-    step = dataclasses.replace(_STEP, task="classification", **changes)
-    module = lowered(trace.trace_step(step))
-    dots = [i for i in instructions(module) if i.opcode == "dot"]
-    return collections.Counter(i.shape.element_type for i in dots)
-
-  bfloat16, float32 = 16, 11  # xla_data.proto, PrimitiveType.
-  mixed = types()
-  assert mixed[bfloat16] > 3 * mixed[float32]
-  assert set(types(precision="float32", optimizer="adamw")) == {float32}
