@@ -22,7 +22,12 @@ from official_albert.modeling.heads import (
   SentenceOrderHead,
   fold_target_scale,
 )
-from official_albert.modeling.inputs import INPUTS, check_ids, named_inputs
+from official_albert.modeling.inputs import (
+  INPUTS,
+  FeatureModel,
+  check_ids,
+  named_inputs,
+)
 from official_albert.modeling.layers import (
   Dense,
   LayerNorm,
@@ -30,7 +35,7 @@ from official_albert.modeling.layers import (
   seeded_dropout,
   without_autograph,
 )
-from official_albert.modeling.model import AlbertModel, FeatureModel, HeadModel
+from official_albert.modeling.model import AlbertModel, HeadModel
 from official_albert.modeling.shared_transformer_encoder import (
   SharedTransformerEncoder,
 )

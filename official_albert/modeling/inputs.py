@@ -1,4 +1,4 @@
-"""The inputs of models: names, shapes and ranges.
+"""The inputs of models: names, shapes and ranges; and what takes them.
 
 Models check their inputs here, once. The layers behind them check nothing.
 """
@@ -138,3 +138,83 @@ def encoder_inputs(
     known = tf.range(config.type_vocab_size, dtype=segments.dtype)
     segments = tf.gather(known, segments)
   return [ids, mask, segments]
+
+
+class FeatureModel(tf.keras.Model):
+  """Base class of all models: built from an `AlbertConfig`, called with a dict.
+
+  Subclasses create all variables in their constructor, so weights can be
+  loaded, counted and given to an optimizer before the first batch. They give
+  `dtype_policy` to all layers. As in Keras it is the argument `dtype`, by
+  default the global policy; files keep it.
+
+  Attributes:
+    config: the `AlbertConfig` of the encoder.
+    other_features: names that a call accepts besides `INPUTS`: further inputs,
+      and the labels of the records.
+  """
+
+  other_features: Sequence[str] = ()
+
+  def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
+    """Subclasses must call this before they create layers."""
+    # Keras must not cast ids to the compute dtype.
+    super().__init__(autocast=False, **kwargs)
+    self.config = config
+
+  def _create_variables(self, *others: str) -> None:
+    """Calls the model once, with `input_ids` and the other inputs it needs."""
+    with tf.init_scope():
+      one = tf.zeros([1, 1], tf.int32)
+      self(dict.fromkeys(("input_ids", *others), one))
+
+  def named_inputs(
+    self, features: Mapping[str, tf.Tensor]
+  ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
+    """Calls `named_inputs` with the other features of this model."""
+    return named_inputs(features, self.other_features)
+
+  def fit(self, *args: Any, **kwargs: Any) -> Any:
+    """Trains as Keras does, on arrays of ids in range."""
+    self._check_arrays(*args, **kwargs)
+    return super().fit(*args, **kwargs)
+
+  def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+    """Evaluates as Keras does, on arrays of ids in range."""
+    self._check_arrays(*args, **kwargs)
+    return super().evaluate(*args, **kwargs)
+
+  def predict(self, *args: Any, **kwargs: Any) -> Any:
+    """Predicts as Keras does, on arrays of ids in range."""
+    self._check_arrays(*args, **kwargs)
+    return super().predict(*args, **kwargs)
+
+  def _check_arrays(self, x: Any = None, *unused: Any, **others: Any) -> None:
+    if isinstance(x, Mapping):
+      check_ranges(self.named_inputs(x)[0], self.config)
+
+  def build_from_config(self, config: Mapping[str, Any]) -> None:
+    """Does nothing, because the constructor has created all variables.
+
+    Keras would call the model with floats instead of ids.
+    """
+
+  def get_config(self) -> dict[str, Any]:
+    return {
+      "config": self.config.to_dict(),
+      "name": self.name,
+      "trainable": self.trainable,
+      "dtype": self.dtype_policy.name,
+    }
+
+  @classmethod
+  def from_config(
+    cls, config: Mapping[str, Any], custom_objects: Any = None
+  ) -> FeatureModel:
+    values = dict(config)
+    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
+    trainable = values.pop("trainable", True)
+    model = cls(**values)
+    if not trainable:
+      model.trainable = False
+    return model

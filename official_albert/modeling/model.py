@@ -6,7 +6,7 @@ Reference: google-research/albert modeling.py (AlbertModel).
 from __future__ import annotations
 
 import warnings
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional
 
 import tensorflow as tf
 
@@ -19,69 +19,8 @@ from official_albert.modeling import (
 from official_albert.modeling import inputs as inputs_lib
 
 
-class FeatureModel(tf.keras.Model):
-  """Base class of all models: built from an `AlbertConfig`, called with a dict.
-
-  Subclasses create all variables in their constructor, so weights can be
-  loaded, counted and given to an optimizer before the first batch. They give
-  `dtype_policy` to all layers. As in Keras it is the argument `dtype`, by
-  default the global policy; files keep it.
-
-  Attributes:
-    config: the `AlbertConfig` of the encoder.
-    other_features: names that a call accepts besides `INPUTS`: further inputs,
-      and the labels of the records.
-  """
-
-  other_features: Sequence[str] = ()
-
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
-    """Subclasses must call this before they create layers."""
-    # Keras must not cast ids to the compute dtype.
-    super().__init__(autocast=False, **kwargs)
-    self.config = config
-
-  def _create_variables(self, *others: str) -> None:
-    """Calls the model once, with `input_ids` and the other inputs it needs."""
-    with tf.init_scope():
-      one = tf.zeros([1, 1], tf.int32)
-      self(dict.fromkeys(("input_ids", *others), one))
-
-  def named_inputs(
-    self, features: Mapping[str, tf.Tensor]
-  ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """Calls `named_inputs` with the other features of this model."""
-    return inputs_lib.named_inputs(features, self.other_features)
-
-  def build_from_config(self, config: Mapping[str, Any]) -> None:
-    """Does nothing, because the constructor has created all variables.
-
-    Keras would call the model with floats instead of ids.
-    """
-
-  def get_config(self) -> dict[str, Any]:
-    return {
-      "config": self.config.to_dict(),
-      "name": self.name,
-      "trainable": self.trainable,
-      "dtype": self.dtype_policy.name,
-    }
-
-  @classmethod
-  def from_config(
-    cls, config: Mapping[str, Any], custom_objects: Any = None
-  ) -> FeatureModel:
-    values = dict(config)
-    values["config"] = config_lib.AlbertConfig.from_dict(values["config"])
-    trainable = values.pop("trainable", True)
-    model = cls(**values)
-    if not trainable:
-      model.trainable = False
-    return model
-
-
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class AlbertModel(FeatureModel):
+class AlbertModel(inputs_lib.FeatureModel):
   """The pretrained encoder, which every task builds on.
 
   >>> import tensorflow as tf
@@ -219,7 +158,7 @@ class AlbertModel(FeatureModel):
     return cls(config, **kwargs)
 
 
-class HeadModel(FeatureModel):
+class HeadModel(inputs_lib.FeatureModel):
   """Base class of models with a head on top of an encoder.
 
   Attributes:

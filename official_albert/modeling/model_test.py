@@ -157,6 +157,7 @@ def test_ids_out_of_range(model, name, value, message):
   inputs = {"input_ids": _ids(B, S), name: wrong}
   for ask in (
     lambda: model(inputs),
+    lambda: model.predict(inputs, verbose=0),
     lambda: model({n: tf.constant(x) for n, x in inputs.items()}),
   ):
     with pytest.raises(ValueError, match=message):

@@ -105,6 +105,12 @@ def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
       f"{files.quote(*labels)}"
     )
   for label in labels:
+    number = re.sub(r"^([+-]?[0-9]+)\.0+$", r"\1", label)
+    if number != label and number in labels:
+      problem = (
+        f"the labels {files.quote(number, label)} are the same number: write "
+        "it in one way"
+      )
     if labels_lib.are_several(label, labels):
       problem = (
         f"the label {files.quote(label)} is a list of labels, but "

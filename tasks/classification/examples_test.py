@@ -84,6 +84,7 @@ def test_find_labels(labels, expected):
     (("a\tb", "c"), r"^a\.tsv: the label"),
     (("a\nb", "c"), r"^a\.tsv: the label"),
     (("input_text", "c"), r"^a\.tsv: the label"),
+    (("1", "1.0"), r"^a\.tsv: the labels"),
   ],
 )
 def test_labels_that_are_refused(labels, message):

@@ -58,11 +58,16 @@ def build_dataset_with_beam(
   # A remote runner tells about its job; the local one logs tracebacks.
   is_direct = runner == "DirectRunner"
   logger.setLevel(logging.CRITICAL if is_direct else logging.INFO)
-  pipeline = beam.Pipeline(
-    options=pipeline_options.PipelineOptions(
-      shlex.split(options), runner=_RUNNERS.get(runner, runner)
-    )
+  given = pipeline_options.PipelineOptions(
+    shlex.split(options), runner=_RUNNERS.get(runner, runner)
   )
+  direct = given.view_as(pipeline_options.DirectOptions)
+  if direct.direct_running_mode == "multi_threading":
+    raise ValueError(
+      "direct_running_mode multi_threading silently loses records: use "
+      "in_memory or multi_processing."
+    )
+  pipeline = beam.Pipeline(options=given)
   with dataset_builder.open_build(build) as (job, reader, _):
     dataset_builder.remove_files(build.output_dir, [tfrecords.MANIFEST_FILE])
     # Workers may run in another folder.

@@ -153,6 +153,12 @@ def test_remote_storage(make_settings, hash_files, tmp_path, monkeypatch):
       ("DirectRunner", _MULTI_PROCESSING),
       r"^.*a\.txt, line 2, is not UTF-8 .*iconv\.$",
     ),
+    (
+      b"cat",
+      {},
+      ("DirectRunner", "--direct_running_mode=multi_threading"),
+      "multi_threading silently loses records",
+    ),
   ],
 )
 def test_bad_input_is_one_sentence_and_leaves_nothing(

@@ -15,6 +15,7 @@ from pyarrow import ipc, parquet
 
 from official_albert import text_files
 from official_albert.tasks.pretraining.data import documents
+from official_albert.tasks.pretraining.data import settings as settings_lib
 
 _TEXT = "One.\n  Two. \r\n\n\n \nThree.\n\u3000\nFour."
 _TEXT_DOCUMENTS = [["One.", "Two."], ["Three."], ["Four."]]
@@ -227,6 +228,11 @@ def test_paragraphs_of_plain_text_are_split_if_asked_for(
   assert len(long) == 2 * sentences
   space = "" if language == "zh" else " "
   assert space.join(long[:sentences]) == text
+
+
+def test_settings_have_a_language():
+  with pytest.raises(ValueError, match="must be an ISO code such as en"):
+    settings_lib.ReaderSettings(sentence_language="English")
 
 
 @pytest.mark.parametrize("language", ["en", "zh", "xx"])

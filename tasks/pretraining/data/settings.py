@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import os
+import re
 from typing import Any, Mapping, Optional
 
 import numpy as np
@@ -42,6 +43,14 @@ class ReaderSettings:
     "text",
     "Field of JSON lines, or column of Parquet and Arrow files, with the text.",
   )
+
+  def __post_init__(self):
+    # For other names, sentencex would split as in English.
+    if not re.fullmatch("[a-z]{2,3}([-_]\\w+)*", self.sentence_language):
+      raise ValueError(
+        f"sentence_language is {self.sentence_language!r}, but must be an ISO "
+        "code such as en, de or zh."
+      )
 
 
 @dataclasses.dataclass(frozen=True)
