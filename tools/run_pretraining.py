@@ -238,8 +238,7 @@ def evaluate() -> None:
     files.write_json(_METRICS_FILE.value, values)
 
 
-def main(argv) -> None:
-  del argv
+def main(_) -> None:
   recipe = apply_recipe()
   if _MODE.value == "train":
     train(recipe)

@@ -55,12 +55,11 @@ class AlbertModel(inputs_lib.FeatureModel):
     """
     super().__init__(config, **kwargs)
     policy = self.dtype_policy
-    options = {"name": "encoder", "dtype": policy}
     self.embedding = factorized_embedding.FactorizedEmbedding(
       config, name="embeddings", dtype=policy
     )
     self.encoder = shared_transformer_encoder.SharedTransformerEncoder(
-      config, recompute_activations, **options
+      config, recompute_activations, name="encoder", dtype=policy
     )
     self.pooler = layers.dense(
       config.hidden_size, config.initializer_range, "pooler", policy

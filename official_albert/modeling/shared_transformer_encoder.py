@@ -22,8 +22,6 @@ from tensorflow.python.ops import control_flow_util
 from official_albert import config as config_lib
 from official_albert.modeling import layers, transformer_block
 
-Block = tuple[transformer_block.SelfAttention, transformer_block.FeedForward]
-
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class SharedTransformerEncoder(layers.ConfiguredLayer):
@@ -71,7 +69,9 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     sets = [*self.attentions, *self.ffns]
     return [sublayer for inner in sets for sublayer in inner]
 
-  def blocks(self, num_layers: Optional[int] = None) -> Iterator[Block]:
+  def blocks(
+    self, num_layers: Optional[int] = None
+  ) -> Iterator[tuple[Any, Any]]:
     """Yields the pairs (attention, ffn) in the order of their application.
 
     Only models that share everything can have another number of layers.
@@ -160,10 +160,8 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     return block
 
   def get_config(self) -> dict[str, Any]:
-    return {
-      **super().get_config(),
-      "recompute_activations": self.recompute_activations,
-    }
+    recomputes = self.recompute_activations
+    return {**super().get_config(), "recompute_activations": recomputes}
 
 
 def _compiled_as_a_whole() -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Callable, Optional
 import tensorflow as tf
 
 from official_albert import distribution, modeling
+from official_albert.modeling import fold_in
 from official_albert.train_config import TrainConfig
 from official_albert.training import objective, optimization
 from official_albert.training.loss_scale import LossScale
@@ -15,8 +16,6 @@ from official_albert.training.objective import Batch, Ratio
 
 # The totals and weights of a step, for up to 512 losses and metrics.
 _MAX_NUMBERS = 1024
-
-fold_in = tf.random.experimental.stateless_fold_in
 
 
 def make_variables(
