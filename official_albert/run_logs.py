@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import statistics
 from typing import Any, Mapping, Sequence
+
+import numpy as np
 
 from official_albert import files
 
@@ -89,7 +90,7 @@ def summarize_run(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "last_step": last["step"],
     "last_loss": last.get("loss"),
     **{
-      name: statistics.median(values)
+      name: float(np.median(values))
       for name in speeds
       if (values := [loop[name] for loop in timed if name in loop])
     },

@@ -1,24 +1,20 @@
 """Arrays and batches of ids for the texts of a `TextClassifier`.
 
-Texts are tokenized once, on the host. Batches hold texts of similar length and
-are padded to one of a few lengths, as in `tools.run_finetuning`.
+Batches hold texts of similar length and are padded to one of a few lengths, as
+in `tools.run_finetuning`.
 """
 
 from __future__ import annotations
 
 import random
-import warnings
 from collections.abc import Iterator
-from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from official_albert import labels as labels_lib
-from official_albert import modeling, tokenization
-
-# The number of training batches that are sorted by length together.
-_WINDOW_BATCHES = 32
+from official_albert import tokenization
 
 
 class Rows(NamedTuple):
@@ -60,149 +56,110 @@ def read_dataset(
   return x, y, weights, len(tf.nest.flatten(parts[0])[0])
 
 
-class TextBatches:
-  """Makes batches of lists and Datasets of texts."""
-
-  def __init__(
-    self,
-    tokenizer: tokenization.Tokenizer,
-    config: modeling.AlbertConfig,
-    labels: Optional[Sequence[str]],
-    max_seq_length: int,
-    has_one_length: Callable[[], bool],
-  ):
-    """Stores the arguments, which are those of the classifier.
-
-    `has_one_length` returns whether all batches have `max_seq_length`, because
-    each length would be compiled as a whole.
-    """
-    self._tokenizer, self._config, self._labels = tokenizer, config, labels
-    self._max_seq_length = max_seq_length
-    self._has_one_length = has_one_length
-    self._has_warned = False
-
-  def features(self, x: Any) -> dict[str, np.ndarray]:
-    """Returns the ids of texts or pairs, padded to `max_seq_length`."""
-    if isinstance(x, (Iterator, Mapping, tf.keras.utils.Sequence)):
-      raise ValueError(
-        "texts are lists, arrays or a tf.data.Dataset, not a "
-        f"{type(x).__name__}: collect them in a list."
-      )
-    texts = x if isinstance(x, tuple) else (x,)
-    if len(texts) not in (1, 2) or (
-      len(texts) == 2 and isinstance(texts[0], str)
-    ):
-      raise ValueError(
-        "a tuple is a pair of two lists, (texts_a, texts_b): give single texts "
-        "as a list."
-      )
-    columns: list[Any] = [
-      np.reshape(part, -1) if getattr(part, "shape", ())[1:] == (1,) else part
-      for part in texts
-    ]
-    if len(columns) > 1:
-      self._config.check_pairs()
-    second = columns[1] if len(columns) > 1 else None
-    features = self._tokenizer(
-      columns[0], second, self._max_seq_length, "max_length"
+def split_texts(x: Any) -> list[list[str]]:
+  """Returns the texts of a list, or the two lists of a pair."""
+  if isinstance(x, (Iterator, Mapping, tf.keras.utils.Sequence)):
+    raise ValueError(
+      "texts are lists, arrays or a tf.data.Dataset, not a "
+      f"{type(x).__name__}: collect them in a list."
     )
-    if not self._has_warned:
-      watch = tokenization.Watch(self._tokenizer)
-      watch.see(tokenization.check_texts(part, "texts") for part in columns)
-      if note := watch.note():
-        self._has_warned = True
-        warnings.warn(note, stacklevel=4)
-    return features
-
-  def rows(
-    self, x: Any, y: Any, sample_weight: Any, batch_size: int, purpose: str
-  ) -> tuple[Rows, int]:
-    """Returns what `fit` and `evaluate` are given, and its batch size."""
-    if isinstance(x, tf.data.Dataset):
-      if y is not None or sample_weight is not None:
-        raise ValueError(
-          "the labels and weights of a Dataset are in it: leave y and "
-          "sample_weight out."
-        )
-      x, y, sample_weight, batch_size = read_dataset(x, batch_size)
-    features = self.features(x)
-    if y is None:
-      raise ValueError("the labels are missing: give one for each text.")
-    count = len(features["input_ids"])
-    if not count:
-      raise ValueError(f"there are no texts to {purpose}.")
-    if self._labels is None:
-      targets = labels_lib.to_numbers(y)
-    else:
-      targets = labels_lib.to_classes(y, self._labels)
-    weights = sample_weight
-    if weights is not None:
-      weights = labels_lib.one_column(np.asarray(weights, np.float32))
-    for name, array in (("labels", targets), ("weights", weights)):
-      if array is not None and array.shape != (count,):
-        raise ValueError(
-          f"there are {count} texts, but the {name} have the shape "
-          f"{list(array.shape)}: give one for each text."
-        )
-    return Rows(features, targets, weights), batch_size
-
-  @property
-  def _lengths(self) -> np.ndarray:
-    """The lengths of batches; only one where each is compiled as a whole."""
-    if self._has_one_length():
-      return np.array([self._max_seq_length])
-    return np.array(tokenization.bucket_lengths(self._max_seq_length))
-
-  def order(
-    self, features: Mapping[str, np.ndarray], batch_size: int, order: str
-  ) -> np.ndarray:
-    """Returns the rows <int>[N] in the order of `batches`."""
-    lengths = features["input_mask"].sum(axis=1)
-    if order == "given":
-      return np.arange(len(lengths))
-    if order == "by_length":
-      # The longest first: if memory is too small, the first batch shows it.
-      return np.argsort(-lengths, kind="stable")
-    # The seed is one of those that tf.keras.utils.set_random_seed determines.
-    generator = np.random.default_rng(random.getrandbits(64))
-    rows = generator.permutation(len(lengths))
-    buckets = np.searchsorted(self._lengths, lengths)
-    whole = len(rows) - len(rows) % batch_size
-    size = _WINDOW_BATCHES * batch_size
-    batches = []
-    for begin in range(0, whole, size):
-      window = rows[begin : min(begin + size, whole)]
-      # Texts of one bucket stay in their order, which is already random.
-      window = window[np.argsort(buckets[window], kind="stable")]
-      batches += np.split(window, len(window) // batch_size)
-    generator.shuffle(batches)
-    return np.concatenate([*batches, rows[whole:]])
-
-  def batches(
-    self, arrays: Sequence[Any], batch_size: int, order: str = "by_length"
-  ) -> tf.data.Dataset:
-    """Returns batches of features and of other arrays, which may be None.
-
-    The order is "given", "by_length", or "shuffled" anew in each epoch.
-    """
-    features, *others = (array for array in arrays if array is not None)
-    lengths = self._lengths
-
-    def batches():
-      rows = self.order(features, batch_size, order)
-      for begin in range(0, len(rows), batch_size):
-        batch = rows[begin : begin + batch_size]
-        longest = features["input_mask"][batch].sum(axis=1).max(initial=1)
-        length = lengths[np.searchsorted(lengths, longest)]
-        ids = {name: x[batch, :length] for name, x in features.items()}
-        yield (ids, *(array[batch] for array in others))
-
-    length = self._max_seq_length if len(lengths) == 1 else None
-    ids = dict.fromkeys(features, tf.TensorSpec([None, length], tf.int32))
-    specs = [tf.TensorSpec([None], array.dtype) for array in others]
-    dataset = tf.data.Dataset.from_generator(
-      batches, output_signature=(ids, *specs)
+  parts = x if isinstance(x, tuple) else (x,)
+  is_pair = len(parts) == 2 and not isinstance(parts[0], str)
+  if isinstance(x, tuple) and not is_pair:
+    raise ValueError(
+      "a tuple is a pair of two lists, (texts_a, texts_b): give single texts "
+      "as a list."
     )
-    count = -(-len(features["input_ids"]) // batch_size)
-    dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-    return dataset.prefetch(tf.data.AUTOTUNE)
+  return [tokenization.check_texts(part, "texts") for part in parts]
+
+
+def make_rows(
+  features: dict[str, np.ndarray],
+  y: Any,
+  sample_weight: Any,
+  labels: Optional[Sequence[str]],
+) -> Rows:
+  """Checks labels and weights; `labels` are the classes, None for numbers."""
+  if y is None:
+    raise ValueError("the labels are missing: give one for each text.")
+  count = len(features["input_ids"])
+  if not count:
+    raise ValueError("there are no texts.")
+  targets = (
+    labels_lib.to_numbers(y)
+    if labels is None
+    else labels_lib.to_classes(y, labels)
+  )
+  weights = None
+  if sample_weight is not None:
+    weights = labels_lib.one_column(np.asarray(sample_weight, np.float32))
+  for name, array in (("labels", targets), ("weights", weights)):
+    if array is not None and array.shape != (count,):
+      raise ValueError(
+        f"there are {count} texts, but the {name} have the shape "
+        f"{list(array.shape)}: give one for each text."
+      )
+  return Rows(features, targets, weights)
+
+
+def make_order(
+  features: Mapping[str, np.ndarray], batch_size: int, order: str
+) -> np.ndarray:
+  """Returns the rows <int>[N] in the order of `make_batches`."""
+  lengths = features["input_mask"].sum(axis=1)
+  if order == "given":
+    return np.arange(len(lengths))
+  if order == "by_length":
+    # The longest first: if memory is too small, the first batch shows it.
+    return np.argsort(-lengths, kind="stable")
+  # The seed is one of those that tf.keras.utils.set_random_seed determines.
+  generator = np.random.default_rng(random.getrandbits(64))
+  rows = generator.permutation(len(lengths))
+  whole, size = len(rows) - len(rows) % batch_size, 32 * batch_size
+  buckets = tokenization.bucket_lengths(features["input_ids"].shape[1])
+  bucket = np.searchsorted(buckets, lengths)
+  batches = []
+  for begin in range(0, whole, size):
+    # Of 32 batches, texts of similar length are together.
+    window = rows[begin : min(begin + size, whole)]
+    window = window[np.argsort(bucket[window], kind="stable")]
+    batches += np.split(window, len(window) // batch_size)
+  generator.shuffle(batches)
+  return np.concatenate([*batches, rows[whole:]])
+
+
+def make_batches(
+  arrays: Sequence[Any],
+  batch_size: int,
+  has_one_length: bool,
+  order: str = "by_length",
+) -> tf.data.Dataset:
+  """Returns batches of features <int32>[N, S] and of other arrays, or None.
+
+  The order is "given", "by_length", or "shuffled" anew in each epoch. With
+  `has_one_length`, batches have length S, as each length would be compiled.
+  """
+  features, *others = (array for array in arrays if array is not None)
+  count, longest = features["input_ids"].shape
+  lengths = tokenization.bucket_lengths(longest)
+  if has_one_length:
+    lengths = (longest,)
+
+  def batches():
+    rows = make_order(features, batch_size, order)
+    for begin in range(0, len(rows), batch_size):
+      batch = rows[begin : begin + batch_size]
+      most = features["input_mask"][batch].sum(axis=1).max(initial=1)
+      length = lengths[np.searchsorted(lengths, most)]
+      ids = {name: x[batch, :length] for name, x in features.items()}
+      yield (ids, *(array[batch] for array in others))
+
+  spec = tf.TensorSpec([None, longest if has_one_length else None], tf.int32)
+  specs = [tf.TensorSpec([None], array.dtype) for array in others]
+  dataset = tf.data.Dataset.from_generator(
+    batches, output_signature=(dict.fromkeys(features, spec), *specs)
+  )
+  dataset = dataset.apply(
+    tf.data.experimental.assert_cardinality(-(-count // batch_size))
+  )
+  return dataset.prefetch(tf.data.AUTOTUNE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import dataclasses
+import itertools
 import warnings
 from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
@@ -29,13 +30,8 @@ from official_albert import labels as labels_lib
 _LEARNING_RATE = 2e-5
 # Names of the squared error in Keras.
 _SQUARED_ERRORS = ("mean_squared_error", "mse", "MSE")
-# Metrics in whose names Keras chooses the form that fits the labels.
+# Names for which Keras chooses the function that fits the labels.
 _CHOSEN = ("accuracy", "acc", "crossentropy", "ce")
-# In the names of those that need classes.
-_OF_CLASSES = (
-  *("acc", "auc", "crossentropy", "f1", "fbeta", "iou", "negatives"),
-  *("positives", "precision", "recall", "specificity"),
-)
 _NO_DROPOUT: dict[str, Any] = {
   "hidden_dropout_prob": 0.0,
   "attention_probs_dropout_prob": 0.0,
@@ -55,28 +51,21 @@ class Classification:
   probabilities: dict[str, float]
 
 
-def _check_function(function: Any, is_regression: bool) -> None:
-  """Refuses a loss or a metric of Keras that takes labels in another form.
+def _check_function(function: Any) -> None:
+  """Refuses a loss or a metric of Keras that takes one-hot labels.
 
   `function` is a function, an object or a name, or None.
   """
-  if isinstance(function, str) and function not in _CHOSEN:
+  if isinstance(function, str):
+    if function in _CHOSEN:
+      return
     function = tf.keras.metrics.get(function)
   if type(function) is tf.keras.metrics.MeanMetricWrapper:
     function = function._fn  # A user's.
   kind = function if hasattr(function, "__name__") else type(function)
+  name = kind.__name__.lower()
   is_known = kind.__module__.startswith(("keras.", "tf_keras.", "tensorflow_"))
-  name = kind.__name__.lower() if is_known else ""
-  is_chosen = function in _CHOSEN if isinstance(function, str) else not name
-  if is_regression and (
-    isinstance(function, str) or any(word in name for word in _OF_CLASSES)
-  ):
-    raise ValueError(
-      f"the metric {name or function} is for classes, but labels=None makes a "
-      "regression: give one of numbers, such as mean_absolute_error, or name "
-      "the classes in labels."
-    )
-  if not (is_regression or is_chosen or name.startswith("sparse")):
+  if function is not None and is_known and not name.startswith("sparse"):
     raise ValueError(
       f"{name} takes one-hot labels, but those of a TextClassifier are "
       "indices: give accuracy, a function of Keras whose name begins with "
@@ -160,28 +149,17 @@ class TextClassifier(modeling.FeatureModel):
       name="model",
       dtype=self.dtype_policy,
     )
-    self._texts = text_batches.TextBatches(
-      tokenizer, config, self.labels, max_seq_length, self._has_one_length
-    )
+    self._has_warned = False
     self._create_variables()
-
-  def _has_one_length(self) -> bool:
-    is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
-    return is_tpu or bool(self.jit_compile)
 
   @modeling.without_autograph
   def call(
     self, features: Mapping[str, tf.Tensor], training: Optional[bool] = None
   ) -> tf.Tensor:
-    """Computes the outputs for ids; `predict` takes texts.
+    """Computes the outputs for ids, such as `tokenizer(texts)`.
 
-    Args:
-      features: the inputs of `AlbertModel`, such as `tokenizer(texts)`.
-      training: whether to apply dropout.
-
-    Returns:
-      The probabilities of the classes <float32>[B, C], or the numbers of a
-      regression <float32>[B, 1].
+    These are the probabilities of the classes <float32>[B, C], or the numbers
+    of a regression <float32>[B, 1]. `predict` takes texts.
     """
     if not isinstance(features, Mapping):
       raise ValueError(
@@ -194,6 +172,41 @@ class TextClassifier(modeling.FeatureModel):
     # Keras remembers the logits, and computes the cross entropy from them.
     return tf.keras.activations.softmax(logits)
 
+  def _features(self, x: Any) -> dict[str, np.ndarray]:
+    """Returns the ids of texts or pairs, padded to `max_seq_length`."""
+    columns: Any = text_batches.split_texts(x)
+    if len(columns) == 2:
+      self.config.check_pairs()
+    if not self._has_warned:
+      texts = itertools.chain(*columns)
+      if note := tokenization.coverage_note(self.tokenizer, texts):
+        self._has_warned = True
+        warnings.warn(note, stacklevel=4)
+    first, second = [*columns, None][:2]
+    return self.tokenizer(first, second, self.max_seq_length, "max_length")
+
+  def _rows(
+    self, x: Any, y: Any, sample_weight: Any, batch_size: int
+  ) -> tuple[text_batches.Rows, int]:
+    """Returns what `fit` and `evaluate` are given, and its batch size."""
+    if isinstance(x, tf.data.Dataset):
+      if y is not None or sample_weight is not None:
+        raise ValueError(
+          "the labels and weights of a Dataset are in it: leave y and "
+          "sample_weight out."
+        )
+      x, y, sample_weight, batch_size = text_batches.read_dataset(x, batch_size)
+    features = self._features(x)
+    rows = text_batches.make_rows(features, y, sample_weight, self.labels)
+    return rows, batch_size
+
+  def _batches(
+    self, arrays: Sequence[Any], batch_size: int, order: str = "by_length"
+  ) -> tf.data.Dataset:
+    is_tpu = isinstance(self.distribute_strategy, tf.distribute.TPUStrategy)
+    has_one_length = is_tpu or bool(self.jit_compile)
+    return text_batches.make_batches(arrays, batch_size, has_one_length, order)
+
   def compile(
     self,
     optimizer: Any = None,
@@ -204,33 +217,24 @@ class TextClassifier(modeling.FeatureModel):
   ) -> None:
     """Sets what `fit` does; see `tf.keras.Model.compile`.
 
-    Args:
-      optimizer: the default is `AdamW` with a rate for the encoder's size.
-      loss: a loss of probabilities [B, C] and indices of classes [B]. The
-        default is the sparse categorical cross entropy; for a regression, the
-        squared error.
-      metrics: metrics of the same, without sample weights.
-      weighted_metrics: metrics with sample weights. Unless there are other
-        metrics, the default is the accuracy; for a regression, none.
-      **kwargs: further arguments of Keras.
-
-    Raises:
-      ValueError: a metric of a regression is one of classes, or one of classes
-        takes one-hot labels.
+    The default optimizer is `AdamW` with a rate for the encoder's size, the
+    default loss the sparse categorical cross entropy of probabilities [B, C]
+    and indices [B], or the squared error; without metrics, the accuracy is
+    measured. Raises ValueError if a function takes one-hot labels.
     """
     if optimizer is None:
       size = self.config.hidden_size
       values, _ = training.for_finetuning(_LEARNING_RATE, size)
       optimizer = training.AdamW(values["learning_rate"])
-    is_regression = self.labels is None
-    if loss is None:
-      classes = "sparse_categorical_crossentropy"
-      loss = "mean_squared_error" if is_regression else classes
-    if metrics is None and weighted_metrics is None:
-      weighted_metrics = [] if is_regression else ["accuracy"]
-    functions = [tf.keras.losses.get(loss), metrics, weighted_metrics]
-    for function in tf.nest.flatten(functions):
-      _check_function(function, is_regression)
+    if self.labels is None:
+      loss = loss or "mean_squared_error"
+    else:
+      loss = loss or "sparse_categorical_crossentropy"
+      if metrics is None and weighted_metrics is None:
+        weighted_metrics = ["accuracy"]
+      functions = [tf.keras.losses.get(loss), metrics, weighted_metrics]
+      for function in tf.nest.flatten(functions):
+        _check_function(function)
     super().compile(
       optimizer, loss, metrics, weighted_metrics=weighted_metrics, **kwargs
     )
@@ -248,10 +252,7 @@ class TextClassifier(modeling.FeatureModel):
     y_pred: Any = None,
     sample_weight: Any = None,
   ) -> tf.Tensor:
-    """Computes the loss of Keras' `fit` and `evaluate`.
-
-    The squared error of a regression is in standard deviations of the targets.
-    """
+    """Computes the loss; that of a regression is in standard deviations."""
     loss = super().compute_loss(x, y, y_pred, sample_weight)
     if self.labels is None and self.loss in _SQUARED_ERRORS:
       loss /= tf.square(self.model.classifier.target_std)
@@ -266,7 +267,6 @@ class TextClassifier(modeling.FeatureModel):
     *,
     validation_split: float = 0.0,
     validation_data: Any = None,
-    validation_batch_size: Optional[int] = None,
     shuffle: bool = True,
     class_weight: Optional[Mapping[Any, float]] = None,
     sample_weight: Any = None,
@@ -284,7 +284,6 @@ class TextClassifier(modeling.FeatureModel):
       validation_split: the share of the texts, at their end, to evaluate on.
       validation_data: `(texts, labels)`, `(texts, labels, weights)`, or a
         Dataset of either.
-      validation_batch_size: the default is `batch_size`.
       shuffle: whether each epoch has another order, with texts of similar
         length in a batch.
       class_weight: the weights of classes, by name or index; others have 1.
@@ -299,33 +298,25 @@ class TextClassifier(modeling.FeatureModel):
       raise ValueError(
         f"validation_split is {validation_split}, but must be a share below 1."
       )
-    held_out: Any = None
-    rows, batch_size = self._texts.rows(
-      x, y, sample_weight, batch_size, "train on"
-    )
-    evaluation_size = validation_batch_size or batch_size
+    rows, batch_size = self._rows(x, y, sample_weight, batch_size)
+    held_out, held_out_size = None, batch_size
     if validation_data is not None:
       given = validation_data
       if isinstance(given, tf.data.Dataset):
         given = (given,)
       x, y, weights = (*given, None, None)[:3]
-      held_out, evaluation_size = self._texts.rows(
-        x, y, weights, evaluation_size, "validate on"
-      )
+      held_out, held_out_size = self._rows(x, y, weights, batch_size)
     elif validation_split:
       count = int(len(rows.targets) * (1 - validation_split))
       if not count:
         raise ValueError("validation_split leaves no texts to train on.")
       held_out, rows = rows.part(slice(count, None)), rows.part(slice(count))
-    if held_out is not None:
-      held_out = self._texts.batches(held_out, evaluation_size)
+    validation = held_out and self._batches(held_out, held_out_size)
     if class_weight:
-      if self.labels is None:
-        raise ValueError("a regression has no classes: leave class_weight out.")
       # Keras refuses them together with weights of the texts.
-      by_class = np.ones(len(self.labels), np.float32)
+      by_class = np.ones(len(self.labels or ()), np.float32)
       for name, value in class_weight.items():
-        by_class[labels_lib.class_index(name, self.labels)] = value
+        by_class[labels_lib.class_index(name, self.labels or ())] = value
       weights = by_class[rows.targets]
       if rows.weights is not None:
         weights *= rows.weights
@@ -334,9 +325,9 @@ class TextClassifier(modeling.FeatureModel):
     # Keras leaves that of a `fit` that was interrupted, and would use it again.
     self._eval_data_handler = None
     order = "shuffled" if shuffle else "given"
-    dataset = self._texts.batches(rows, batch_size, order)
+    dataset = self._batches(rows, batch_size, order)
     return super().fit(
-      dataset, epochs=epochs, validation_data=held_out, **kwargs
+      dataset, epochs=epochs, validation_data=validation, **kwargs
     )
 
   def _standardize(self, targets: np.ndarray) -> None:
@@ -359,27 +350,24 @@ class TextClassifier(modeling.FeatureModel):
     spec = getattr(x, "element_spec", None)
     if isinstance(spec, tuple) and isinstance(spec[0], Mapping):
       return super().evaluate(x, **kwargs)  # The ids that `fit` held out.
-    rows, size = self._texts.rows(
-      x, y, sample_weight, batch_size, "evaluate on"
-    )
-    return super().evaluate(self._texts.batches(rows, size), **kwargs)
+    rows, size = self._rows(x, y, sample_weight, batch_size)
+    return super().evaluate(self._batches(rows, size), **kwargs)
 
   def predict(self, x: Any, batch_size: int = 32, **kwargs: Any) -> np.ndarray:
     """Returns the outputs of `call` for texts; see `tf.keras.Model.predict`.
 
-    `x` is N texts or pairs (see the class), or a Dataset of them, with or
-    without labels, which are not read. The result is <float32>[N, C], or [N, 1]
-    for a regression.
+    `x` is N texts or pairs (see the class), or a Dataset of them, whose labels
+    are not read. The result is <float32>[N, C], or [N, 1] for a regression.
     """
     if kwargs.get("steps") is not None:
       raise ValueError("steps is not supported: give a part of the texts.")
     if isinstance(x, tf.data.Dataset):
       x, _, _, batch_size = text_batches.read_dataset(x, batch_size)
-    features = self._texts.features(x)
-    order = self._texts.order(features, batch_size, "by_length")
+    features = self._features(x)
+    order = text_batches.make_order(features, batch_size, "by_length")
     if not len(order):
       return np.zeros([0, len(self.labels or "1")], np.float32)
-    batches = self._texts.batches([features], batch_size)
+    batches = self._batches([features], batch_size)
     found = super().predict(batches, **kwargs)
     predictions = np.zeros_like(found)
     predictions[order] = found
@@ -392,19 +380,17 @@ class TextClassifier(modeling.FeatureModel):
   ) -> Any:
     """Returns the `Classification` of a text or a pair, or a list for a list.
 
-    Raises:
-      ValueError: the model is a regression.
+    Raises ValueError for a regression.
     """
     labels = self.labels
     if labels is None:
       raise ValueError("a regression has no labels: use score.")
-    return self._answers(
-      texts,
-      texts_b,
-      lambda row: Classification(
-        labels[row.argmax()], dict(zip(labels, row.tolist()))
-      ),
-    )
+
+    def answer(row):
+      chances = dict(zip(labels, row.tolist()))
+      return Classification(labels[row.argmax()], chances)
+
+    return self._answers(texts, texts_b, answer)
 
   def score(
     self,
@@ -413,8 +399,7 @@ class TextClassifier(modeling.FeatureModel):
   ) -> Any:
     """Returns the number of a text or a pair, or a list for a list.
 
-    Raises:
-      ValueError: the model is a classifier.
+    Raises ValueError for a classifier.
     """
     if self.labels is not None:
       raise ValueError("a classifier has no numbers: use classify.")
@@ -425,23 +410,19 @@ class TextClassifier(modeling.FeatureModel):
   ) -> Any:
     """Returns the answer to each row of `predict`, or to the one of a text."""
     is_one = isinstance(texts, (str, bytes))
-    pair = ([texts], [texts_b]) if is_one else (texts, texts_b)
-    x = texts if texts_b is None else pair
+    if is_one and texts_b is not None:
+      texts, texts_b = [texts], [texts_b]
+    x = texts if texts_b is None else (texts, texts_b)
     answers = [answer(row) for row in self.predict(x, verbose=0)]
     return answers[0] if is_one else answers
 
   def export(self, filepath: str, pairs: bool = False, **options: Any) -> None:
     """Writes the SavedModel that tools.export_saved_model writes of a run.
 
-    The classifier stays as it is. docs/serving.md describes the folder.
-
     Args:
       filepath: a new folder; for TF Serving, its name must be a version number.
       pairs: whether the model is for pairs of texts.
       **options: fields of `serving.ExportOptions`, such as `precision`.
-
-    Raises:
-      ValueError, OSError: an option is wrong, or the folder is not empty.
     """
     serving.export_classifier(self, filepath, pairs, **options)
 
@@ -463,11 +444,9 @@ class TextClassifier(modeling.FeatureModel):
   def from_config(
     cls, config: Mapping[str, Any], custom_objects: Any = None
   ) -> TextClassifier:
-    stored = config["tokenizer"]
-    content = base64.b64decode(stored["content"])
-    kind = tokenization.TOKENIZERS[stored["kind"]]
-    rules = tokenization.TextRules.of(stored)
-    tokenizer = kind(content, **rules.to_dict())
+    stored = {**config["tokenizer"]}
+    kind = tokenization.TOKENIZERS[stored.pop("kind")]
+    tokenizer = kind(base64.b64decode(stored.pop("content")), **stored)
     return super().from_config({**config, "tokenizer": tokenizer})
 
   @classmethod
@@ -490,8 +469,7 @@ class TextClassifier(modeling.FeatureModel):
       **kwargs: further arguments of the constructor.
 
     Raises:
-      ValueError, OSError: there is no checkpoint or no tokenizer, or the
-        checkpoint is damaged or belongs to another model.
+      ValueError, OSError: there is no checkpoint or no tokenizer.
     """
     with checkpoints.open(path) as checkpoint:
       if tokenizer is None:

@@ -88,25 +88,18 @@ def test_all_forms_of_texts_and_labels_are_the_same(trained):
   expected = classifier.evaluate(texts, names, 4, sample_weight=weights)
   for x, y in (
     (np.array(texts), np.array(names)),
-    (np.array(texts, "S"), indices),
+    (np.array(texts, "S"), indices[:, None].astype(np.float64)),
     (tf.constant(texts), tf.constant(names)),
-    (texts, indices[:, None].astype(np.float64)),
     (texts, indices.astype(bool)),
-    (texts, np.array(names, "S")),
   ):
     for given, more in (
       ((x, y), {"sample_weight": weights}),
-      ((slices(x, y, weights),), {}),
       ((slices(x, y, weights[:, None]).batch(3),), {}),
     ):
       found = classifier.evaluate(*given, verbose=0, **more)
       np.testing.assert_allclose(found, expected, rtol=1e-5)
   predicted = classifier.predict(texts, verbose=0)
-  for given in (
-    slices(texts),
-    slices(texts, [-1] * 10),  # As in GLUE's tests.
-    np.array(texts)[:, None],
-  ):
+  for given in (slices(texts), slices(texts, [-1] * 10)):  # As GLUE's tests.
     found = classifier.predict(given, verbose=0)
     np.testing.assert_allclose(found, predicted, atol=1e-6)
 
@@ -123,14 +116,10 @@ def test_batches_of_a_dataset_are_those_of_training(tokenizer):
 
 
 class _Batches(tf.keras.utils.Sequence):
-  def __len__(self):
-    return 1
-
-  def __getitem__(self, index):
-    return TEXTS[:2], LABELS[:2]
+  __len__ = __getitem__ = None
 
 
-def test_metrics_and_losses_of_keras(trained, tokenizer):
+def test_metrics_and_losses_of_keras(trained):
   """Those that take indices; others are refused by name."""
   metrics, losses = tf.keras.metrics, tf.keras.losses
 
@@ -145,37 +134,11 @@ def test_metrics_and_losses_of_keras(trained, tokenizer):
   )
   found = classifier.evaluate(TEXTS, LABELS, verbose=0, return_dict=True)
   assert found["acc"] == found["sparse"] == found["chosen"]
-  for metric in (
-    *(metrics.AUC(), metrics.Precision(), metrics.F1Score(), "BinaryAccuracy"),
-    *(metrics.Accuracy(), "categorical_accuracy", metrics.MeanIoU(2)),
-  ):
+  for metric in (metrics.AUC(), metrics.F1Score(), "categorical_accuracy"):
     with pytest.raises(ValueError, match="takes one-hot labels, but"):
       classifier.compile(metrics=[metric])
   with pytest.raises(ValueError, match="categoricalcrossentropy takes one-hot"):
     classifier.compile(loss=losses.CategoricalCrossentropy())
-
-
-def test_metrics_of_a_regression(tokenizer):
-  regression = made(tokenizer, None)
-  metrics = tf.keras.metrics
-
-  def largest(y_true, y_pred):
-    return tf.abs(tf.reshape(y_true, [-1]) - tf.reshape(y_pred, [-1]))
-
-  regression.compile(metrics=[metrics.MeanSquaredError(), "mae", largest])
-  numbers = np.linspace(40, 70, 20)
-  found = regression.evaluate(TEXTS[:20], numbers, 7, return_dict=True)
-  errors = regression.predict(TEXTS[:20])[:, 0] - numbers
-  mean = np.mean(np.abs(errors))
-  wanted = {"mean_squared_error": np.mean(errors**2), "mae": mean}
-  for name, value in {**wanted, "largest": mean}.items():
-    np.testing.assert_allclose(found[name], value, rtol=1e-4)
-  for of_classes in (
-    *("accuracy", "BinaryAccuracy", metrics.sparse_categorical_accuracy),
-    *(metrics.Accuracy(), metrics.AUC(), metrics.F1Score()),
-  ):
-    with pytest.raises(ValueError, match=r"(?i)(acc|auc|f1).* is for cla"):
-      regression.compile(weighted_metrics=[of_classes])
 
 
 def test_integers_are_names_if_the_names_are_integers():
@@ -189,13 +152,11 @@ def test_integers_are_names_if_the_names_are_integers():
 def test_batches_hold_texts_of_similar_length_once(tokenizer):
   classifier = made(tokenizer)
   texts = [f"The mill was {'very ' * (i % 17)}good." for i in range(1000)]
-  features = classifier._texts.features(texts)
+  features = classifier._features(texts)
   numbers = np.arange(1000, dtype=np.int32)
   epochs = []
   for _ in range(2):
-    batches = list(
-      classifier._texts.batches((features, numbers), 16, "shuffled")
-    )
+    batches = list(classifier._batches((features, numbers), 16, "shuffled"))
     seen = np.concatenate([rows for _, rows in batches])
     assert sorted(seen) == numbers.tolist() and len(batches[-1][1]) == 8
     epochs.append(seen.tolist())
@@ -204,7 +165,7 @@ def test_batches_hold_texts_of_similar_length_once(tokenizer):
     assert set(lengths) == {16, 24} and np.mean(lengths) < 20
   assert epochs[0] != epochs[1]
   classifier.compile(jit_compile=True)
-  batches = classifier._texts.batches((features, numbers), 16)
+  batches = classifier._batches((features, numbers), 16)
   assert {x["input_ids"].shape[1] for x, _ in batches} == {24}
 
 
@@ -221,33 +182,26 @@ def test_a_model_of_one_segment_takes_single_texts(tokenizer, tmp_path):
   assert not (tmp_path / "1").exists()
 
 
-@pytest.mark.parametrize(
-  "labels",
-  [pytest.param(None, marks=pytest.mark.heavy), ["no", "yes", "perhaps"]],
-)
+@pytest.mark.parametrize("labels", [None, ["no", "yes", "perhaps"]])
 def test_pairs_of_texts(tokenizer, labels):
   model = made(tokenizer, labels)
   model.compile()
-  seconds = [BAD[0]] * 20
-  y = [0.5, 2.0] * 10 if labels is None else ["no", "perhaps"] * 10
-  model.fit((TEXTS[:20], seconds), y, verbose=0, class_weight=labels and {
-    "perhaps": 2.0, "no": 1.0, 1: 0.5
-  })  # fmt: skip
-  dataset = tf.data.Dataset.from_tensor_slices(((TEXTS[:20], seconds), y))
+  texts, y = (TEXTS[:20], [BAD[0]] * 20), ["no", "perhaps"] * 10
+  if labels is None:
+    y = [0.5, 2.0] * 10
+  dataset = slices(texts, y)
   model.fit(dataset, validation_data=dataset.batch(5), verbose=0)
-  outputs = model.predict((TEXTS[:20], seconds), verbose=0)
-  assert outputs.shape == (20, len(labels or "1"))
-  expected = model(model.tokenizer(TEXTS[:20], seconds, max_seq_length=24))
+  outputs = model.predict(texts, verbose=0)
+  expected = model(model.tokenizer(*texts, max_seq_length=24))
   np.testing.assert_allclose(outputs, expected, atol=1e-6)
   if labels is None:
-    loss = model.evaluate((TEXTS[:20], seconds), y, verbose=0)
+    loss = model.evaluate(texts, y, verbose=0)
     np.testing.assert_allclose(loss, np.mean((outputs[:, 0] - y) ** 2), 1e-5)
     with pytest.raises(ValueError, match="no labels: use score"):
       model.classify("good")
-    scores = model.score(TEXTS[:20], seconds)
-    np.testing.assert_allclose(scores, outputs[:, 0], atol=1e-6)
-    one = model.score(TEXTS[0], seconds[0])
-    np.testing.assert_allclose(one, scores[0], atol=1e-6)
+    np.testing.assert_allclose(model.score(*texts), outputs[:, 0], atol=1e-6)
+    one = model.score(*(column[0] for column in texts))
+    np.testing.assert_allclose(one, outputs[0, 0], atol=1e-6)
 
 
 @pytest.mark.parametrize("label", ["grand", 2, 0.5, float("nan"), -1.0])
@@ -273,12 +227,8 @@ def test_unknown_labels_are_refused(trained, label):
       lambda c: c.fit(["good"], [1], sample_weight=[1, 2]),
       r"1 texts, .* weights .*\[2\]",
     ),
-    (lambda c: c.evaluate([], []), "no texts to evaluate"),
-    (lambda c: c.fit(slices(["a"], [1]).take(0)), "no texts to train"),
-    (
-      lambda c: c.fit(["a"], [1], validation_data=([], [])),
-      "no texts to valid",
-    ),
+    (lambda c: c.evaluate([], []), "there are no texts"),
+    (lambda c: c.fit(slices(["a"], [1]).take(0)), "there are no texts"),
     (lambda c: c.fit(["a"], [1], validation_split=0.5), "leaves no texts"),
     (lambda c: c.fit(["a"], ["pos"], validation_split=1.5), "validation_split"),
     # Other forms of data.
@@ -301,12 +251,11 @@ def test_calls_that_are_refused(trained, call, message):
 
 
 def test_other_models_are_refused(tokenizer):
-  for labels in ("neg", ["neg"], ["neg", "neg"], [], 2, {"a": 0, "b": 1}):
+  for labels in ("neg", ["neg"], ["neg", "neg"], 2, {"a": 0, "b": 1}):
     with pytest.raises(ValueError, match="different names of two or more"):
       made(tokenizer, labels)
   with pytest.raises(ValueError, match=r"label 'a\\tb' contains a tab"):
     made(tokenizer, ["a\tb", "c"])
-  TextClassifier(toy_models.config(13, 16), tokenizer, None, 16)  # As others'.
   for vocab_size, length, message in (
     (11, 24, "has 12 pieces, but .* vocab_size 11"),
     (13, 24, "24 exceeds the model's 16 position"),
@@ -316,14 +265,13 @@ def test_other_models_are_refused(tokenizer):
       config = toy_models.config(vocab_size, 16)
       TextClassifier(config, tokenizer, None, length)
   regression = made(tokenizer, None)
-  for y, options, message in (
-    (["pos"], {}, "must be numbers: could not convert"),
-    ([float("nan")], {}, "not a finite number"),
-    ([1.0], {"class_weight": {0: 2.0}}, "no classes: leave class_weight out"),
-    ([7, 7], {}, "different numbers to learn from"),
+  for y, message in (
+    (["pos"], "must be numbers: could not convert"),
+    ([float("nan")], "not a finite number"),
+    ([7, 7], "different numbers to learn from"),
   ):
     with pytest.raises(ValueError, match=message):
-      regression.fit(["good"] * len(y), y, verbose=0, **options)
+      regression.fit(["good"] * len(y), y, verbose=0)
 
 
 def test_class_weights_multiply_the_weights_of_texts(tokenizer):
@@ -331,22 +279,14 @@ def test_class_weights_multiply_the_weights_of_texts(tokenizer):
   expected = weights * np.where(np.array(LABELS[:10]) == "pos", 3.0, 1.0)
   classifier = made(tokenizer, classifier_dropout_prob=0.0)
   classifier.compile(AdamW(0.0))  # Keeps the weights.
-  losses = []
-  for sample_weight, class_weight in ((weights, {"pos": 3}), (expected, None)):
-    dataset = tf.data.Dataset.from_tensor_slices(
-      (TEXTS[:10], LABELS[:10], sample_weight[:, None])
-    )
-    for x in ((TEXTS[:10], LABELS[:10], 10), (dataset, None, 10)):
-      history = classifier.fit(
-        *x,
-        sample_weight=sample_weight if x[1] else None,
-        class_weight=class_weight,
-        verbose=0,
-      )
-      losses.append(history.history["loss"][0])
-  np.testing.assert_allclose(losses, losses[-1], rtol=1e-5)
-  unweighted = classifier.evaluate(TEXTS[:10], LABELS[:10], verbose=0)[0]
-  assert abs(losses[0] - unweighted) > 0.1
+  losses = [
+    classifier.fit(
+      TEXTS[:10], LABELS[:10], 10, verbose=0, sample_weight=x, class_weight=y
+    ).history["loss"][0]
+    for x, y in ((weights, {"pos": 3}), (expected, None), (weights, None))
+  ]
+  np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
+  assert abs(losses[0] - losses[2]) > 0.1
 
 
 def test_frozen_layers_are_exported_with_their_weights(tokenizer, tmp_path):
@@ -384,22 +324,21 @@ def test_a_file_has_all_that_another_process_needs(trained, tmp_path):
 
 
 @pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
-def test_keras_habits(tokenizer, precision, tmp_path, capsys):
-  """Precision, callbacks, summary, and a file in another precision."""
+def test_keras_habits(tokenizer, precision, tmp_path):
+  """Precision, callbacks, and a file in another precision."""
   path = str(tmp_path / "best.keras")
   classifier = made(tokenizer, dtype=precision)
   classifier.compile(AdamW(0.01), metrics=["accuracy"])
+  callbacks = [
+    tf.keras.callbacks.EarlyStopping(patience=3),
+    tf.keras.callbacks.ModelCheckpoint(path),
+  ]
+  held_out = (TEXTS[:6], LABELS[:6])
   classifier.fit(
-    TEXTS,
-    LABELS,
-    validation_data=(TEXTS[:6], LABELS[:6]),
-    epochs=2,
+    *(TEXTS, LABELS, 32, 2),
+    validation_data=held_out,
     verbose=0,
-    callbacks=[
-      tf.keras.callbacks.EarlyStopping(patience=3),
-      tf.keras.callbacks.ModelCheckpoint(path),
-      tf.keras.callbacks.TensorBoard(str(tmp_path / "logs")),
-    ],
+    callbacks=callbacks,
   )
   expected = classifier.predict(TEXTS, verbose=0)
   loaded = tf.keras.models.load_model(path)
@@ -407,16 +346,12 @@ def test_keras_habits(tokenizer, precision, tmp_path, capsys):
   np.testing.assert_array_equal(loaded.predict(TEXTS, verbose=0), expected)
   is_scaled = precision == "mixed_float16"
   assert hasattr(loaded.optimizer, "inner_optimizer") == is_scaled
-  loaded.summary()
-  assert f"Total params: {loaded.count_params()}" in capsys.readouterr().out
   clone = TextClassifier.from_config(loaded.get_config())
   assert clone.get_config() == loaded.get_config()
-  assert clone.load_report is None and os.listdir(tmp_path / "logs")
   assert tf.keras.mixed_precision.global_policy().name == "float32"
 
 
 _TWO_DEVICES = """
-import pathlib
 import sys
 import numpy as np
 import tensorflow as tf
@@ -424,35 +359,24 @@ from official_albert import AdamW, distribution
 from official_albert.text_classifier_test import LABELS, TEXTS, made
 from official_albert.tokenization import WordPieceTokenizer
 strategy = distribution.make_strategy("mirrored", 2)
-def trained(weights=None):
+def trained():
   classifier = made(
     WordPieceTokenizer(sys.argv[1]), classifier_dropout_prob=0.0
   )
-  classifier.set_weights(weights or classifier.get_weights())
-  start = classifier.get_weights()
+  classifier.set_weights([np.sin(x * 7.0) for x in start])
   classifier.compile(AdamW(0.01))
-  classifier.fit(
-    TEXTS[:10], LABELS[:10], 4, validation_split=0.2, verbose=0, shuffle=False
-  )
-  return start, classifier
-start, one = trained()
+  classifier.fit(TEXTS[:10], LABELS[:10], 4, verbose=0, shuffle=False)
+  return classifier
+start = made(WordPieceTokenizer(sys.argv[1])).get_weights()
+one = trained()
 with strategy.scope():
-  _, two = trained(start)
-for a, b in zip(one.get_weights(), two.get_weights()):
-  np.testing.assert_allclose(a, b, atol=1e-4)
-assert np.abs(one.get_weights()[0] - start[0]).max() > 5e-3
+  two = trained()
+  two.export(sys.argv[1] + ".export", warmup_seq_lengths=())
 found, expected = (x.predict(TEXTS[:9], verbose=0) for x in (one, two))
 np.testing.assert_allclose(found, expected, atol=1e-4)
-folders = [pathlib.Path(sys.argv[1]).with_name(x) for x in "ab"]
-two.export(str(folders[0]), warmup_seq_lengths=())
-with strategy.scope():
-  two.export(str(folders[1]), warmup_seq_lengths=())
-file = "variables/variables.data-00000-of-00001"
-assert len({(folder / file).read_bytes() for folder in folders}) == 1
-for folder in folders:
-  model = tf.saved_model.load(str(folder))
-  answers = model.signatures["classify"](text=tf.constant(TEXTS[:9]))
-  np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-6)
+model = tf.saved_model.load(sys.argv[1] + ".export")
+answers = model.signatures["classify"](text=tf.constant(TEXTS[:9]))
+np.testing.assert_allclose(answers["probabilities"], expected, atol=1e-6)
 """
 
 
@@ -469,26 +393,18 @@ def test_two_devices(tmp_path):
 def test_a_regression_learns_numbers_of_any_scale(tokenizer, tmp_path):
   texts, numbers = ["Very good.", "bad bad", "good", "bad"] * 8, [70, 40] * 16
   classifier = made(tokenizer, None)
-  before = classifier.predict(texts, verbose=0)
-  assert abs(before).max() < 5
   classifier.compile(AdamW(0.01))
-  pairs = tf.data.Dataset.from_tensor_slices((texts, np.float32(numbers)))
-  history = classifier.fit(pairs, epochs=12, batch_size=8, verbose=0)
+  rows = slices(texts, np.float32(numbers))
+  history = classifier.fit(rows, epochs=12, batch_size=8, verbose=0)
   error = classifier.evaluate(texts, numbers, verbose=0)
   # A constant has 225. Keras shows the error in the scale of the labels.
   assert error < 9 < history.history["loss"][0] and error == pytest.approx(
     np.mean((classifier.predict(texts, verbose=0)[:, 0] - numbers) ** 2),
     rel=1e-3,
   )
-  fresh = made(tokenizer, None)
-  fresh.compile()
-  fresh.fit(texts, numbers, verbose=0)
-  assert fresh.model.classifier.target_scale[0] == 55
+  assert classifier.model.classifier.target_scale[0] == 55
   expected = classifier.predict(texts[:2], verbose=0)
   classifier.save(str(tmp_path / "a.keras"))
-  classifier.save_weights(str(tmp_path / "a.weights.h5"))
-  other = made(tokenizer, None, seed=5)
-  other.load_weights(str(tmp_path / "a.weights.h5"))
   _write_run(classifier, tmp_path / "run", "regression")
   tensors = checkpoints.read_checkpoint(str(tmp_path / "run")).tensors
   assert abs(tensors["output_bias"][0] - 55) < 30  # For formats without scale.
@@ -496,16 +412,12 @@ def test_a_regression_learns_numbers_of_any_scale(tokenizer, tmp_path):
     str(tmp_path / "run"), None, max_seq_length=24
   )
   loaded = tf.keras.models.load_model(str(tmp_path / "a.keras"))
-  for model in (other, loaded, read):
-    np.testing.assert_allclose(
-      model.predict(texts[:2], verbose=0), expected, rtol=1e-5
-    )
   # A head that was read answers the same before it is trained on.
   read.compile(tf.keras.optimizers.SGD(0.0))
   read.fit(texts, np.divide(numbers, 10), verbose=0)
-  np.testing.assert_allclose(
-    read.predict(texts[:2], verbose=0), expected, rtol=1e-5
-  )
+  for model in (loaded, read):
+    found = model.predict(texts[:2], verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
   assert float(read.model.classifier.target_std) == pytest.approx(1.5)
 
 

@@ -66,8 +66,7 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
 _BATCH_SIZES = flags.DEFINE_list(
   "warmup_batch_sizes",
   ["1", "8"],
-  "Rows of requests that TF Serving sends itself at its start; the largest is "
-  "also that of batching_parameters.txt.",
+  "Rows of the requests that TF Serving sends itself when it loads the model.",
 )
 _SEQ_LENGTHS = flags.DEFINE_list(
   "warmup_seq_lengths", ["32", "128"], "Their tokens; empty: no warm-up."

@@ -136,13 +136,6 @@ def test_exports_of_the_command_line(tmp_path):
   )
   assert read_record(f"{out}/race/1")["signatures"] == ["choose"]
   assert read_record(f"{out}/encoder")["task"] == "encoder"
-  name = "batching_parameters.txt"
-  documented = pathlib.Path(__file__).parents[1] / "docs/serving/cpu" / name
-  written = tmp_path / "exports/sst2/1/assets.extra" / name
-  assert written.read_text() == documented.read_text()
-  # The limit on SQuAD's windows is for a batch.
-  assert name not in os.listdir(f"{out}/squad/assets.extra")
-
   ids = packed(sst2, "the day", "was cold")
   options = {
     "passage": ["the day was cold"],

@@ -121,6 +121,8 @@ if __name__ == "__main__":
 from official_albert import inference
 from official_albert.tasks import answer_fields
 
+_SAMPLE = 1000  # Rows.
+
 
 def open_model() -> inference.LoadedModel:
   """Opens the model that the flags name."""
@@ -171,7 +173,7 @@ def predict(
       _INPUT_FILE.value.split(","), backend.roles, model.columns, _COLUMNS.value
     )
     rows, total, repeated = source.rows(), source.check(), source.repeated
-  watch = tokenization.Watch(model.tokenizer)
+  sample: list[str] = []
   progress = printing.ProgressLine()
   count, refused, first_refused = 0, 0, ""
   for row, answer in inference.predict(
@@ -179,14 +181,16 @@ def predict(
   ):
     fields = answer_fields.fields_of(answer, model.labels)
     write(row.cells["id"], fields, {x: row.cells[x] for x in repeated})
-    watch.see(row.cells[role] for role in backend.roles)
+    if count < _SAMPLE:
+      for cell in (row.cells[role] for role in backend.roles):
+        sample += [cell] if isinstance(cell, str) else cell
     count += 1
     if reason := fields.get(answer_fields.ERROR):
       refused += 1
       first_refused = first_refused or f"{row.where}: {reason}"
     details = f"{count:,} of {total:,} examples"
     progress.show("predicting", count / total, 0, details)
-  if note := watch.note():
+  if note := tokenization.coverage_note(model.tokenizer, sample):
     print(note, file=sys.stderr)
   return count, refused, first_refused
 

@@ -10,6 +10,7 @@ from official_albert.inference.loaded_model import LoadedModel
 from official_albert.inference.source import (
   ENCODER,
   load,
+  make_model,
   open_model,
   open_source,
 )

@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import functools
 import operator
-import threading
 import warnings
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
@@ -35,17 +34,12 @@ _METHODS = {
   "squad1": ("answer",),
   "squad2": ("answer",),
 }
-# Prefixes of the names of weights that a checkpoint may lack.
-_POOLER, _SENTENCE_ORDER = "bert/pooler/", "cls/seq_relationship/"
 # The parameters of `LoadedModel` for the roles of signatures.
 _PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
 # The number of texts that are computed together, or of questions, because the
 # context of a question makes several sequences.
 _BATCH_SIZE = 32
 _QUESTIONS = 8
-
-# What to do about a model without the pooler's weights.
-_NO_POOLER = "use official_albert.load and its embed(pooling='mean') or 'cls'."
 
 Texts = Union[str, Sequence[str]]
 
@@ -142,22 +136,19 @@ class LoadedModel:
     source: serving.Source,
     read_model: Optional[Callable[[], tf.keras.Model]] = None,
   ):
-    """Initializes the model; `load` and `open_model` call this.
+    """Initializes the model for `open_model`.
 
-    `path` and `about` are for messages; `read_model` returns `model`, and is
-    None for an export.
+    `path` is for messages; `read_model` returns `model`, None for an export.
     """
     module = source.module
     self._path, self._source, self._module = path, source, module
     self._read_model = read_model
-    self._lock = threading.Lock()
     # Callers may ask for any number of pieces.
-    self._trace = functools.lru_cache(maxsize=16)(_trace)
+    self._function = functools.lru_cache(maxsize=16)(_TextFunction)
     # Modules of the same weights: "embed" and "pairs".
     self._others: dict[str, serving.ServedModule] = {}
-    self.tokenizer = source.tokenizer.open() if source.tokenizer else None
-    self._watch = tokenization.Watch(self.tokenizer)
     self._has_warned = False
+    self.tokenizer = source.open_tokenizer()
     self._most_pieces = module.settings().get("top_k", 0)
     if read_model:
       self._most_pieces = (module.text_layer or module.config).vocab_size
@@ -169,17 +160,12 @@ class LoadedModel:
     self.checkpoint = source.checkpoint
     self.names_task = source.names_task
     self.notes = source.notes
-    methods = [
-      x for x in _METHODS.get(self.kind, ()) if x in module.text_signatures
-    ]
-    if self._lacks(_SENTENCE_ORDER) and "sentence_order" in methods:
-      methods.remove("sentence_order")
     can_embed = read_model or "encode" in module.text_signatures
-    self.methods = (*["embed"] * bool(can_embed), *methods)
-
-  def _lacks(self, prefix: str) -> bool:
-    """Returns whether the checkpoint lacks weights with such names."""
-    return any(name.startswith(prefix) for name in self._source.missing)
+    methods = _METHODS.get(self.kind, ())
+    self.methods = (
+      *["embed"] * bool(can_embed),
+      *(name for name in methods if name in module.text_signatures),
+    )
 
   def __repr__(self) -> str:
     return f"<LoadedModel {self.about}: {', '.join(self.methods)}>"
@@ -216,20 +202,20 @@ class LoadedModel:
       raise ValueError(
         f"pooling is {pooling!r}, but must be one of {', '.join(POOLINGS)}."
       )
-    if pooling == "pooler" and self._lacks(_POOLER):
+    if pooling == "pooler" and not self._module.has_pooler:
       raise ValueError(
         f"{self._path} has no weights of the pooler: use pooling='cls' or "
         "'mean'."
       )
-    signature = "encode" if texts_b is None else "encode_pair"
     module = self._module
     if "encode" not in module.text_signatures:
       module = self._other("embed")
-    backend = self._backend(module, signature, ("sequence_output",))
-    encode = backend.function
+    encode = self._backend(
+      module, "encode" if texts_b is None else "encode_pair"
+    )
     pooled = dataclasses.replace(
-      backend,
-      function=lambda **texts: {"vector": _pool(encode(**texts), pooling)},
+      encode,
+      function=lambda **x: {"vector": _pool(encode.function(**x), pooling)},
     )
     answers = self._answers(pooled, _texts_of(texts, texts_b))
     vectors = np.array([answer["vector"] for answer in answers], np.float32)
@@ -256,18 +242,17 @@ class LoadedModel:
         f"top_k is {top_k}, but must be an integer from 1 to {most}"
         + ("." if self._read_model else ", the --top_k of the export.")
       )
-    columns = ("tokens", "probabilities", "token_ids")
-    wanted = top_k
 
     def pieces(fields: dict[str, Any]) -> list[list[Piece]]:
+      columns = ("tokens", "probabilities", "token_ids")
       return [
-        [Piece(*x) for x in zip(*(mask[name] for name in columns))][:wanted]
+        [Piece(*x) for x in zip(*(mask[name] for name in columns))][:top_k]
         for mask in fields["masks"]
       ]
 
-    if not self._read_model:
-      top_k = 0  # Part of the export.
-    return self._ask("fill_mask", {"text": texts}, pieces, top_k)
+    # The number of an export is part of it.
+    traced_k = top_k if self._read_model else 0
+    return self._ask("fill_mask", {"text": texts}, pieces, traced_k)
 
   def sentence_order(self, texts: Texts, texts_b: Texts) -> Any:
     """Returns the probability that `texts_b` precede `texts`, for each pair."""
@@ -288,10 +273,9 @@ class LoadedModel:
     return self._ask("score", _texts_of(texts, texts_b), _prediction)
 
   def answer(self, question: Texts, context: Texts) -> Any:
-    """Returns an `Answer` to each question.
+    """Returns an `Answer` to each question from its context.
 
-    `context` is, for each question, the text that may contain the answer. It
-    may have up to 256 windows, which is more than 30,000 tokens.
+    A context may have up to 256 windows, which is more than 30,000 tokens.
     """
     return self._ask(
       "answer",
@@ -305,10 +289,7 @@ class LoadedModel:
     question: Texts,
     options: Union[Sequence[str], Sequence[Sequence[str]]],
   ) -> Any:
-    """Returns a `Choice` for each question.
-
-    `options` are a list of four texts for each question.
-    """
+    """Returns a `Choice` for each question, which has four options."""
     is_one = isinstance(question, str)
     rows = _check_options([options] if is_one else options)
     texts = {"question": question, "passage": passage, OPTIONS: rows}
@@ -322,57 +303,35 @@ class LoadedModel:
     return _like(question, choices)
 
   def backend(self, signature: str = "") -> engine_lib.Backend:
-    """Returns the backend of a signature, by default the first, for programs.
+    """Returns the backend of a signature, by default the first.
 
-    Raises:
-      ValueError: there is no such signature or no tokenizer, it takes no texts,
-        or it lacks the pooler for its vectors.
+    Raises ValueError if there is none, no tokenizer, or no pooler for vectors.
     """
     self._need_tokenizer()
     name = signature or self._module.text_signatures[0]
-    if name.startswith("encode") and self._lacks(_POOLER):
+    if name.startswith("encode") and not self._module.has_pooler:
       raise ValueError(
         f"{self._path} has no weights of the pooler, which the signature "
-        f"{name} needs: {_NO_POOLER}"
+        f"{name} needs: use official_albert.load and its embed(pooling='mean') "
+        "or 'cls'."
       )
     return self._backend(self._module, name)
 
   def _backend(
-    self,
-    module: serving.ServedModule,
-    signature: str,
-    main_outputs: Sequence[str] = answer_fields.MAIN_OUTPUTS,
-    top_k: int = 0,
+    self, module: serving.ServedModule, signature: str, top_k: int = 0
   ) -> engine_lib.Backend:
-    """Returns the backend of a signature with one of `main_outputs`."""
-    names = sorted(module.text_signatures)
-    if signature not in names:
+    if signature not in module.text_signatures:
       raise ValueError(
         f"{self.about}, which has no signature {signature!r}: it has "
-        f"{', '.join(names)}."
+        f"{', '.join(sorted(module.text_signatures))}."
       )
-    with self._lock:
-      function = self._trace(module, signature, top_k)
-    arguments, named = function.structured_input_signature
-    inputs = {spec.name for spec in arguments} | set(named)
-    outputs = set(function.structured_outputs)
-    has_main = bool(outputs & set(main_outputs))
-    if not inputs <= set(ROLES) or not (
-      has_main or "sequence_output" in outputs
-    ):
-      raise ValueError(
-        f"{self.about}, whose signature {signature} takes "
-        f"{', '.join(sorted(inputs))} and returns {', '.join(sorted(outputs))},"
-        f" which fit no table: choose another --signature of "
-        f"{', '.join(names)}, or the run."
-      )
-    if not has_main:
-      raise ValueError(
-        f"{self.about} without a pooler, so its signature {signature} returns "
-        f"no vector of a text: {_NO_POOLER}"
-      )
-    roles = tuple(role for role in ROLES if role in inputs)
-    return engine_lib.Backend(roles, function, self.about, self.tokenizer)
+    inputs, _ = module.text_function(signature)
+    return engine_lib.Backend(
+      tuple(role for role in ROLES if role in inputs),
+      self._function(module, signature, top_k),
+      self.about,
+      self.tokenizer,
+    )
 
   def _need_tokenizer(self) -> None:
     if self.tokenizer is None:
@@ -393,16 +352,15 @@ class LoadedModel:
 
   def _other(self, what: str) -> serving.ServedModule:
     """Returns the module of the same weights for "embed" or for "pairs"."""
-    with self._lock:
-      if what not in self._others:
-        module = self._module  # Its model has been frozen.
-        rest = module.text_layer, module.max_seq_length
-        if what == "embed":
-          made = serving.ServedEncoder(module.model.albert, *rest)
-        else:
-          made = serving.ServedTextTask(module.model, *rest, self.labels, True)
-        self._others[what] = made
-      return self._others[what]
+    if what not in self._others:
+      module = self._module  # Its model has been frozen.
+      rest = module.text_layer, module.max_seq_length
+      if what == "embed":
+        made = serving.ServedEncoder(module.model.albert, *rest)
+      else:
+        made = serving.ServedTextTask(module.model, *rest, self.labels, True)
+      self._others[what] = made
+    return self._others[what]
 
   def _ask(
     self,
@@ -411,10 +369,7 @@ class LoadedModel:
     make: Callable[[dict[str, Any]], Any],
     top_k: int = 0,
   ) -> Any:
-    """Returns what `make` makes of each answer's fields, or of the only one.
-
-    For the fields see `answer_fields.fields_of`.
-    """
+    """Returns what `make` makes of `answer_fields` of each, or of the one."""
     self._need(method)
     is_pair = "text_b" in texts
     has_no_task = is_pair and not self.names_task
@@ -431,11 +386,7 @@ class LoadedModel:
   def _answers(
     self, backend: engine_lib.Backend, texts: Mapping[str, Any]
   ) -> list[Mapping[str, Any]]:
-    """Returns the outputs for each of the texts, in their order.
-
-    Raises:
-      TypeError, ValueError: these are not texts, or not equally many.
-    """
+    """Returns the outputs for each of the texts, in their order."""
     shown = {role: _PARAMETERS.get(role, role) for role in texts}
     lists = {
       role: values if role == OPTIONS else _check_texts(values, shown[role])
@@ -456,8 +407,8 @@ class LoadedModel:
     size = _QUESTIONS if "context" in lists else _BATCH_SIZE
     answers = [answer for _, answer in engine_lib.predict(backend, rows, size)]
     if not self._has_warned:
-      self._watch.see(lists.values())
-      if note := self._watch.note():
+      seen = tf.nest.flatten(lists)
+      if note := tokenization.coverage_note(self.tokenizer, seen):
         self._has_warned = True
         warnings.warn(f"{self._path}: {note}", stacklevel=4)
     return answers
@@ -488,20 +439,34 @@ def _check_options(rows: Any) -> list[list[str]]:
 _prediction = operator.itemgetter("prediction")
 
 
-def _trace(module: serving.ServedModule, signature: str, top_k: int) -> Any:
-  """Returns the function of a signature; 0 is the module's number of pieces."""
-  if top_k:  # Other threads may use another one.
-    _ = module.traced  # The copies share it.
-    module = copy.copy(module)
-    module.top_k = top_k
-  return module.text_signature(signature)
+class _TextFunction:
+  """A signature for texts, which answers the first time without its graph.
+
+  To trace the graph takes longer than one answer.
+  """
+
+  def __init__(self, module: serving.ServedModule, name: str, top_k: int):
+    """For `top_k` 0, masks have the module's number of pieces."""
+    if top_k:  # Other threads may use another one.
+      _ = module.traced  # The copies share it.
+      module = copy.copy(module)
+      module.top_k = top_k
+    self._module, self._name, self._is_new = module, name, True
+
+  def __call__(self, **texts: tf.Tensor) -> Tensors:
+    if self._is_new:
+      self._is_new = False
+      return self._module.text_function(self._name)[1](**texts)
+    return self._graph(**texts)
+
+  @functools.cached_property
+  def _graph(self) -> Any:
+    return self._module.text_signature(self._name)
 
 
 def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:
   """Returns <float32>[B, H]; see `LoadedModel.embed`."""
   if pooling == "pooler":
-    if "pooled_output" not in outputs:
-      raise ValueError("the export has no pooler: use pooling='cls' or 'mean'.")
     return outputs["pooled_output"]
   hidden = outputs["sequence_output"]  # [B, S, H]
   if pooling == "cls":

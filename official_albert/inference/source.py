@@ -11,10 +11,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
-from typing import Any, Callable, Literal, Optional, Union
+from typing import Any, Callable, Mapping, Optional, Union
 
 import tensorflow as tf
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from official_albert import (
   checkpoints,
@@ -24,11 +24,15 @@ from official_albert import (
   serving,
   tokenization,
 )
-from official_albert.inference import models
 from official_albert.inference.loaded_model import LoadedModel
 from official_albert.settings import EXPORT_PRECISIONS
-from official_albert.tasks import registry, trained_run
+from official_albert.tasks import race, registry, squad, trained_run
+from official_albert.tasks.pretraining import model as pretraining_model
 from official_albert.tasks.pretraining import serving as pretraining_serving
+from official_albert.tasks.race import model as race_model
+from official_albert.tasks.squad import model as squad_model
+from official_albert.tasks.squad import serving as squad_serving
+from official_albert.tokenization import in_graph
 
 ENCODER = "encoder"
 
@@ -66,33 +70,17 @@ def open_source(
   model without a tokenizer, or one that lacks the pooler.
   """
   with checkpoints.open(path, config_file, checkpoint=checkpoint) as read:
-    data, prefix = read.record.get("data") or {}, read.source
-    is_finetuned = "task" in data and task in ("", data["task"])
-    # Converted folders record their head; pretraining runs do not.
-    is_pretrained = bool(data) and not task and not {"task", "head"} & set(data)
-    is_run = is_finetuned or is_pretrained
+    prefix = read.source
     # Other heads have the same meaning in every task.
     is_open = read.head in ("classification", "regression")
-    names_task = bool(is_run or task or read.task or not is_open)
-    model_head, run = "none", None
-    if is_finetuned:
-      run = trained_run.read(read.folder)
-      # The encoder of a task that is not registered can be opened, too.
-      if head != ENCODER:
-        model_head = registry.get(run.task, read.folder).head
-      classes = len(run.labels or "1")
-    elif is_pretrained:
-      model_head, classes = "none" if head == ENCODER else "pretraining", 0
-    else:
-      model_head, run = _choose_head(read, head, task, lenient)
-      classes = read.classes
+    names_task = bool(task or read.task or not is_open)
+    model_head, run, is_run = _find_head(read, head, task, lenient)
+    depth = num_hidden_layers or read.config.num_hidden_layers
     with tf.variable_creator_scope(_create_zeros):
-      model = models.make_model(
+      model = make_model(
         model_head,
-        read.config.at_depth(
-          num_hidden_layers or read.config.num_hidden_layers
-        ),
-        classes,
+        read.config.at_depth(depth),
+        read.classes or 1,
         run.settings if run else {},
         dtype,
       )
@@ -118,27 +106,28 @@ def open_source(
         run, null_score_diff_threshold=null_score_diff_threshold
       )
     encoder = getattr(model, "albert", model)
+    module: serving.ServedModule
     if head == ENCODER or encoder is model:
       module = serving.ServedEncoder(encoder, layer, length)
-      module.has_pooler = not any(n.startswith("bert/pooler/") for n in missing)
     elif run:
-      module = models.make_served(run, model, layer, length)
+      module = make_served(run, model, layer, length)
     else:
       module = pretraining_serving.ServedPretraining(
         model, layer, length, top_k or 5
       )
+    module.has_pooler = not any(n.startswith("bert/pooler/") for n in missing)
+    if any(name.startswith("cls/seq_relationship/") for name in missing):
+      names = module.text_signatures
+      module.text_signatures = tuple(x for x in names if x != "sentence_order")
     shown = read.shown(prefix)
     task = run.task if run else module.kind
+    wrong = ""
     if top_k and module.kind != "pretraining":
-      raise ValueError(
-        f"top_k is for models that fill masks, but {shown} is of {task}: leave "
-        "it out."
-      )
+      wrong = "top_k is for models that fill masks"
     if null_score_diff_threshold is not None and module.kind != "squad2":
-      raise ValueError(
-        "null_score_diff_threshold is for models of SQuAD 2.0, but "
-        f"{shown} is of {task}: leave it out."
-      )
+      wrong = "null_score_diff_threshold is for models of SQuAD 2.0"
+    if wrong:
+      raise ValueError(f"{wrong}, but {shown} is of {task}: leave it out.")
     if tokenizer and module.cls_id is None:
       module.cls_id = tokenizer.open().cls_id
     return serving.Source(
@@ -147,8 +136,7 @@ def open_source(
       checkpoint=shown,
       tokenizer=tokenizer,
       columns=run.columns if run else {},
-      names_task=names_task,
-      missing=missing,
+      names_task=is_run or names_task,
       notes=() if is_run else tuple(read.notes),
     )
 
@@ -158,20 +146,11 @@ def _trained_length(
 ) -> int:
   """Returns the maximum length of a run's training; 0 if it is not known."""
   if run:
-    length = run.max_seq_length
-  else:
-    try:
-      length = runs.max_seq_length(read.record, runs.step_of(read.source))
-    except ValueError:  # Not a checkpoint of a run.
-      length = read.record["data"].get("max_seq_length", 0)
-  positions = read.config.max_position_embeddings
-  if not 0 <= length <= positions:
-    raise ValueError(
-      f"{os.path.join(read.folder, runs.RECORD_FILE)}: max_seq_length is "
-      f"{length:,}, but must be from 1 to {positions:,}, the number of the "
-      "model's position embeddings."
-    )
-  return length
+    return run.max_seq_length
+  try:
+    return runs.max_seq_length(read.record, runs.step_of(read.source))
+  except ValueError:  # Not a checkpoint of a run.
+    return read.record["data"].get("max_seq_length", 0)
 
 
 def _create_zeros(create: Callable[..., tf.Variable], **options: Any) -> Any:
@@ -185,48 +164,102 @@ def _create_zeros(create: Callable[..., tf.Variable], **options: Any) -> Any:
   return create(**options)
 
 
-def _choose_head(
-  checkpoint: checkpoints.PortableCheckpoint,
-  head: str,
-  task: str,
-  lenient: bool,
-) -> tuple[str, Optional[trained_run.TrainedRun]]:
-  """Chooses what to serve of a checkpoint whose task may not be known.
+def _find_head(
+  read: checkpoints.PortableCheckpoint, head: str, task: str, lenient: bool
+) -> tuple[str, Optional[trained_run.TrainedRun], bool]:
+  """Finds what to serve of a checkpoint.
 
-  Returns the head, "none" if there is none to serve; and the record of a
-  fine-tuned model, like that of a run, else None.
+  Returns the head, "none" for the encoder alone; the record of a fine-tuned
+  model, else None; and whether the checkpoint is of a run.
   """
-  source, run = checkpoint.source, None
-  if checkpoint.head_problem and head != ENCODER and (task or not lenient):
+  is_encoder, data = head == ENCODER, read.record.get("data") or {}
+  if "task" in data and task in ("", data["task"]):
+    run = trained_run.read(read.folder)
+    if is_encoder:  # Even of a task that is not registered.
+      return "none", run, True
+    return registry.get(run.task, read.folder).head, run, True
+  # Converted folders record their head; pretraining runs do not.
+  if data and not task and not {"task", "head"} & {*data}:
+    return "none" if is_encoder else "pretraining", None, True
+  if read.head_problem and not is_encoder and (task or not lenient):
     raise ValueError(
-      f"{checkpoint.head_problem}: give --head={ENCODER} for the encoder alone."
+      f"{read.head_problem}: give --head={ENCODER} for the encoder alone."
     )
-  head = "none" if head == ENCODER else checkpoint.head
-  if not lenient and head == "masked_lm":
+  head = "none" if is_encoder else read.head
+  if head == "masked_lm" and not lenient:
     head = "none"
-  if head not in ("none", "masked_lm", "pretraining"):
-    task = task or checkpoint.task or registry.task_of(head)
-    if not task and not lenient:
-      raise ValueError(
-        f"{source} has the head {head}, but does not name its task: give "
-        "--task, such as --task=text_classification; or --head=encoder; or the "
-        "folder of the run of tools.run_finetuning."
-      )
-    task = task or f"text_{head}"
-    if registry.TASKS[task].is_text:
-      registry.name_task(checkpoint, task)
-    run = trained_run.TrainedRun(
-      source, task, 0, {"labels": checkpoint.labels or None}, None
+  if head in ("none", "masked_lm", "pretraining"):
+    return head, None, False
+  task = task or read.task or registry.task_of(head)
+  if not task and not lenient:
+    raise ValueError(
+      f"{read.source} has the head {head}, but does not name its task: give "
+      "--task, such as --task=text_classification; or --head=encoder; or the "
+      "folder of the run of tools.run_finetuning."
     )
-  return head, run
+  task = task or f"text_{head}"
+  if registry.TASKS[task].is_text:
+    registry.name_task(read, task)
+  settings = {"labels": read.labels or None}
+  return (
+    head,
+    trained_run.TrainedRun(read.source, task, 0, settings, None),
+    False,
+  )
 
 
-class _TokenizerFile(TypedDict):
-  file: str
-  kind: Literal["sentencepiece", "wordpiece"]
-  keep_accents: NotRequired[Optional[bool]]
-  max_word_characters: NotRequired[int]
-  split_chinese: NotRequired[bool]
+def make_model(
+  head: str,
+  config: modeling.AlbertConfig,
+  classes: int = 1,
+  settings: Optional[Mapping[str, Any]] = None,
+  dtype: Any = None,
+) -> tf.keras.Model:
+  """Returns a model with random weights; `head` is one of `checkpoints.HEADS`.
+
+  `settings` are those of a run, with start_n_top and end_n_top for SQuAD 2.0.
+  """
+  options = {"name": "model", "dtype": dtype}
+  if head in ("pretraining", "masked_lm"):
+    return pretraining_model.AlbertForPretraining(config, **options)
+  if head in ("classification", "regression"):
+    return modeling.AlbertForSequenceClassification(config, classes, **options)
+  if head == "multiple_choice":
+    return race_model.AlbertForMultipleChoice(config, **options)
+  if head == "squad1":
+    return squad_model.AlbertForSpans(config, **options)
+  if head == "squad2":
+    recipe, settings = squad.RECIPES["squad_v2"], settings or {}
+    return squad_model.AlbertForSpansOrNone(
+      config,
+      settings.get("start_n_top", recipe.start_n_top),
+      settings.get("end_n_top", recipe.end_n_top),
+      **options,
+    )
+  return modeling.AlbertModel(config, dtype=dtype)
+
+
+def make_served(
+  run: trained_run.TrainedRun,
+  model: tf.keras.Model,
+  text_layer: Optional[in_graph.TextLayer],
+  max_seq_length: int,
+) -> serving.ServedModule:
+  """Returns the module that serves a model of a run; see `ServedModule`."""
+  kind = registry.get(run.task, run.model_dir)
+  arguments = model, text_layer, max_seq_length
+  if kind.is_text:
+    return serving.ServedTextTask(
+      *arguments, run.labels, kind.roles == registry.PAIR
+    )
+  if kind.head == "multiple_choice":
+    default = race.RECIPES["race"].max_qa_length
+    return race_model.ServedMultipleChoice(
+      *arguments, run.settings.get("max_qa_length", default)
+    )
+  return squad_serving.AnswerQuestions(
+    *arguments, run.settings, run.null_score_diff_threshold
+  )
 
 
 class _Record(TypedDict):
@@ -234,7 +267,7 @@ class _Record(TypedDict):
 
   kind: str
   task: str
-  tokenizer: Optional[_TokenizerFile]
+  tokenizer: Optional[dict[str, Any]]
   lower_case: Optional[bool]
   columns: dict[str, str]
   settings: dict[str, Any]
@@ -245,7 +278,8 @@ class ExportedModule:
 
   Attributes:
     kind, config: those of the model.
-    text_signatures: the names of all signatures, the default first.
+    text_signatures: the names of those that take texts, the default first.
+    has_pooler: whether vectors can be those of the pooler.
     tokenizer: the tokenizer in the assets; None if there is none.
   """
 
@@ -273,10 +307,18 @@ class ExportedModule:
         tokenization.TextRules.of(rules),
       )
     self._model = model  # Owns the tables of the graph.
+    names = dict.fromkeys([serving.DEFAULT_SIGNATURE, *model.signatures])
     self.text_signatures = tuple(
-      dict.fromkeys([serving.DEFAULT_SIGNATURE, *model.signatures])
+      x for x in names if {*self.text_function(x)[0]} <= {*registry.ROLES}
     )
+    encode = model.signatures.get("encode")
+    self.has_pooler = not encode or "pooled_output" in encode.structured_outputs
     self._settings = record["settings"]
+
+  def text_function(self, name: str) -> serving.TextFunction:
+    """Returns the inputs of a signature, and its function."""
+    function = self.text_signature(name)
+    return tuple(function.structured_input_signature[1]), function
 
   def text_signature(self, name: str) -> Any:
     """Returns the function of a signature."""
@@ -364,14 +406,9 @@ def load(
 
 
 def open_model(path: str, **settings: Any) -> LoadedModel:
-  """Opens a model of any kind, with a copy of its weights.
+  """Opens a model of any kind; see `load`.
 
-  Args:
-    path: see `load`.
-    **settings: arguments of `open_source`. An export has none.
-
-  Raises:
-    ValueError, OSError: see `load`; or exports do not have the precision.
+  `settings` are arguments of `open_source`. An export has none.
   """
   if files.exists(os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)):
     for name, value in settings.items():

@@ -97,17 +97,12 @@ class FrozenBlocks(tf.Module):
     rows: Optional[tf.Tensor] = None,
     num_layers: Optional[int] = None,
   ) -> list[tf.Tensor]:
-    """Applies all layers; see `SharedTransformerEncoder.call`.
+    """Returns a list of the last output; see `SharedTransformerEncoder.call`.
 
-    Only the last output is in the list. ValueError is raised for training and
-    for another number of layers.
+    The model cannot be trained, and always applies all layers.
     """
-    del dropout_seed
-    depth, width = self.config.num_hidden_layers, self.config.hidden_size
-    if training or num_layers not in (None, depth):
-      raise ValueError(
-        f"a frozen encoder cannot be trained, and applies {depth} layers."
-      )
+    del training, dropout_seed, num_layers
+    width = self.config.hidden_size
     batch, length = tf.unstack(tf.shape(mask))
 
     def encode(dtype):
@@ -123,11 +118,8 @@ class FrozenBlocks(tf.Module):
 
     if self.dtype != tf.bfloat16:
       return [encode(self.dtype)]
-    return [
-      modeling.where_products_round(
-        lambda: encode(tf.bfloat16), lambda: encode(tf.float32)
-      )
-    ]
+    rounded, exact = lambda: encode(tf.bfloat16), lambda: encode(tf.float32)
+    return [modeling.where_products_round(rounded, exact)]
 
   def _block_function(self, attention: Any, ffn: Any) -> Callable[..., Any]:
     """Returns a function from <float>[R, H] to <float>[R, H], of any dtype."""
@@ -196,13 +188,7 @@ def freeze_encoder(model: Any, precision: str) -> Any:
 
 
 class FrozenFunction:
-  """A function that is traced once.
-
-      run = FrozenFunction(
-        lambda features: model(features, training=False),
-        [tf.TensorSpec([None, None], tf.int32, "input_ids")],
-      )
-      run({"input_ids": ids})
+  """A function of named tensors, traced once.
 
   The weights are not copied: calls see their changes, and a model that is
   trained on has to be copied before.
@@ -216,12 +202,7 @@ class FrozenFunction:
     function: Callable[[dict[str, tf.Tensor]], Tensors],
     inputs: Sequence[tf.TensorSpec],
   ):
-    """Traces the function.
-
-    Args:
-      function: maps a dict with the names of `inputs` to a dict of outputs.
-      inputs: the named inputs; calls ignore all others.
-    """
+    """Traces a function of a dict with the names of `inputs`."""
 
     @tf.function(autograph=False)
     def traced(features):

@@ -7,7 +7,7 @@ last.
 Of the warm-up's messages in tensorflow-serving-api only five fields are needed,
 so they are encoded here. The requests need no name of the model, because they
 are sent to it directly. Sources: tensorflow/serving: saved_model_warmup.md,
-prediction_log.proto, predict.proto, model.proto, session_bundle_config.proto.
+prediction_log.proto, predict.proto, model.proto.
 """
 
 from __future__ import annotations
@@ -29,11 +29,8 @@ LABELS_FILE = "labels.txt"
 ASSETS, EXTRA = "assets", "assets.extra"
 DEFAULT_SIGNATURE = "serving_default"
 WARMUP_FILE = "tf_serving_warmup_requests"
-BATCHING_FILE = "batching_parameters.txt"
 # TF Serving reads no more of them.
 MAX_WARMUP_REQUESTS = 1000
-# Of a request that TF Serving splits.
-MAX_REQUEST_ROWS = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +80,6 @@ class Source(NamedTuple):
     tokenizer: None if there is none.
     columns: the columns of the training data by role.
     names_task: whether the task is known; if not, `task` is a guess.
-    missing: TF1 names of weights that the checkpoint lacks, which are 0.
     notes: one sentence each for users of the checkpoint.
   """
 
@@ -93,8 +89,14 @@ class Source(NamedTuple):
   tokenizer: Optional[checkpoints.TokenizerFile]
   columns: Mapping[str, str] = {}
   names_task: bool = True
-  missing: tuple[str, ...] = ()
   notes: tuple[str, ...] = ()
+
+  def open_tokenizer(self) -> Optional[tokenization.Tokenizer]:
+    """Returns the tokenizer in Python."""
+    layer = getattr(self.module, "text_layer", None)
+    if layer or not self.tokenizer:
+      return layer and layer.tokenizer
+    return self.tokenizer.open()
 
 
 def write_saved_model(
@@ -193,27 +195,17 @@ def _write_extra(
   options: ExportOptions,
   signatures: Mapping[str, Any],
 ) -> None:
-  """Writes TF Serving's files."""
-  files.make_folder(folder)
-  sizes = sorted(set(options.warmup_batch_sizes))
-  if module.shares_batches:
-    outputs = tf.nest.flatten(
-      [x.structured_outputs for x in signatures.values()]
-    )
-    splits = all(output.shape[1:].is_fully_defined() for output in outputs)
-    text = batching_parameters(sizes, module.cls_id is not None, splits)
-    files.write_text(os.path.join(folder, BATCHING_FILE), text)
-  lengths = {
-    min(length, module.max_seq_length) for length in options.warmup_seq_lengths
-  }
+  """Writes the warm-up of TF Serving, unless it has no requests."""
+  lengths = {min(n, module.max_seq_length) for n in options.warmup_seq_lengths}
   requests = []
-  for batch in sizes:
+  for batch in sorted(set(options.warmup_batch_sizes)):
     for length in sorted(lengths):
       named = module.example_requests(signatures, batch, length)
       # TensorFlow prepares a graph for each name, even if signatures are equal.
       requests.append((DEFAULT_SIGNATURE, named[next(iter(signatures))]))
       requests += named.items()
   if requests:
+    files.make_folder(folder)
     write_warmup(os.path.join(folder, WARMUP_FILE), requests)
 
 
@@ -256,39 +248,3 @@ def write_warmup(
   with tf.io.TFRecordWriter(path) as writer:
     for signature, inputs in requests:
       writer.write(prediction_log(signature, inputs))
-
-
-def batching_parameters(
-  batch_sizes: Sequence[int], pads: bool = True, splits: bool = True
-) -> str:
-  """Returns BatchingParameters with batches no larger than those warmed up.
-
-  A batch is filled up to the next allowed size. Powers of two are allowed too,
-  so that less than half of a batch is filling.
-
-  Args:
-    batch_sizes: those of the warm-up; without any, all up to 32 are allowed.
-    pads: whether requests of different lengths may share a batch, which needs
-      a model with a known `cls_id`.
-    splits: whether requests are split into several batches, or refused if they
-      are larger than one. TF Serving joins the outputs of the parts without a
-      look at their sizes (batching_session.cc; tensor::Concat), so only the
-      first axis of outputs may vary.
-  """
-  largest = max(batch_sizes, default=32)
-  most = max(MAX_REQUEST_ROWS, largest) if splits else largest
-  allowed = set(batch_sizes)
-  if allowed:
-    # The server does not start unless the last one is max_batch_size
-    # (WrapSessionForBatching in bundle_factory_util.cc of 2.15).
-    allowed.update([*(2**i for i in range(largest.bit_length())), most])
-  return (
-    f"max_batch_size {{ value: {most} }}\n"
-    f"enable_large_batch_splitting {{ value: {str(splits).lower()} }}\n"
-    f"max_execution_batch_size {{ value: {largest} }}\n"
-    "batch_timeout_micros { value: 1000 }\n"
-    f"max_enqueued_batches {{ value: {max(64, 2 * most // largest)} }}\n"
-    "num_batch_threads { value: 2 }\n"
-    + "".join(f"allowed_batch_sizes: {size}\n" for size in sorted(allowed))
-    + f"pad_variable_length_inputs: {str(pads).lower()}\n"
-  )

@@ -37,19 +37,19 @@ class ServedModule(tf.Module):
     options: the number of sequences per example; 0 means one, without an axis.
     takes_pairs: whether every text comes with a second one.
     cls_id: the id of [CLS]; None if unknown.
+    has_pooler: whether the model has the weights of the pooler.
     model: the Keras model.
     config: its `AlbertConfig`.
     text_layer: holds all resources of tensorflow_text; None serves only ids.
     max_seq_length: the largest S of texts.
-    shares_batches: whether a server may compute several rows in one batch.
   """
 
   kind = ""
-  shares_batches = True
   text_signatures: tuple[str, ...] = ()
   extra_ids: Mapping[str, str] = {}
   options = 0
   takes_pairs = False
+  has_pooler = True
   cls_id: Optional[int] = None
 
   def __init__(
@@ -58,12 +58,7 @@ class ServedModule(tf.Module):
     text_layer: Optional[in_graph.TextLayer],
     max_seq_length: int,
   ):
-    """Initializes the module.
-
-    Raises:
-      ValueError: the sequences are too long for the model, or the tokenizer has
-        too many pieces.
-    """
+    """Raises ValueError if tokenizer or length do not fit the model."""
     super().__init__(name="served")
     self.model = model
     self.config = model.config
@@ -95,25 +90,34 @@ class ServedModule(tf.Module):
     """Returns what each text signature computes, by its name."""
     return {}
 
-  def text_signature(self, name: str) -> Any:
-    """Returns the concrete function of a text signature, which checks texts."""
+  def packed(self, *texts: tf.Tensor) -> Tensors:
+    """Returns the features of one or two texts <string>[B]."""
+    return self.text_layer.pack(self.max_seq_length, *texts)
+
+  def text_function(self, name: str) -> TextFunction:
+    """Returns the inputs of a signature, and its function with checks."""
+    names, function = self.text_functions()[name]
+
+    def of_texts(**texts):
+      single = {x: text for x, text in texts.items() if x != "options"}
+      return function(**texts | request_checks.check_texts(single))
+
+    return names, of_texts
+
+  def text_signature(self, name: str) -> tf.types.experimental.ConcreteFunction:
+    """Returns the graph of a text signature."""
     # Its variables would be created while a signature is traced, which
     # TensorFlow would trace once more then.
     _ = self.traced
-    names, function = self.text_functions()[name]
+    names, function = self.text_function(name)
     specs = {
       x: tf.TensorSpec(
         [None, self.options] if x == "options" else [None], tf.string, x
       )
       for x in names
     }
-
-    @tf.function(autograph=False)
-    def of_texts(**texts):
-      single = {x: text for x, text in texts.items() if x != "options"}
-      return function(**texts | request_checks.check_texts(single))
-
-    return of_texts.get_concrete_function(**specs)
+    traced = tf.function(function, autograph=False)
+    return traced.get_concrete_function(**specs)
 
   def ids_outputs(self, features: Tensors) -> Tensors:
     """Returns the outputs of `ids` and `examples` for checked features."""
@@ -171,19 +175,16 @@ class ServedModule(tf.Module):
   def signatures(self, which: str = "all") -> dict[str, Any]:
     """Returns concrete functions by the names of their signatures.
 
-    Args:
-      which: one of `SELECTIONS`; "ids" needs no tensorflow_text.
-
-    Raises:
-      ValueError: text signatures are requested but there is no tokenizer.
+    `which` is one of `SELECTIONS`. Raises ValueError if text signatures are
+    requested but there is no tokenizer.
     """
     functions: dict[str, Any] = {}
-    if which != "ids" and self.text_layer is None:
-      raise ValueError(
-        "there is no tokenizer, so that texts cannot be served: export with "
-        "--signatures=ids, or give the tokenizer."
-      )
     if which != "ids":
+      if self.text_layer is None:
+        raise ValueError(
+          "there is no tokenizer, so that texts cannot be served: export with "
+          "--signatures=ids, or give the tokenizer."
+        )
       for name in self.text_signatures:
         functions[name] = self.text_signature(name)
     if which != "text":
@@ -227,31 +228,31 @@ class ServedModule(tf.Module):
     signatures that fill masks.
     """
     ids = np.arange(length, dtype=np.int32) % self.config.vocab_size
-    shape = [batch, self.options, length] if self.options else [batch, length]
-    features = tf.train.Features()
-    features.feature["input_ids"].int64_list.value.extend(
-      np.tile(ids, max(self.options, 1))
+    parts = [self.options] if self.options else []
+    example = tf.train.Example()
+    example.features.feature["input_ids"].int64_list.value.extend(
+      np.tile(ids, parts or 1)
     )
-    example = tf.train.Example(features=features).SerializeToString()
-    requests: Requests = {
-      "ids": {
-        "input_ids": np.broadcast_to(ids, shape).copy(),
-        "input_mask": np.ones(shape, np.int32),
-        "segment_ids": np.zeros(shape, np.int32),
-        **{name: np.zeros([batch, 1], np.int32) for name in self.extra_ids},
-      },
-      "examples": {"examples": np.full([batch], example, object)},
+    shape = [batch, *parts, length]
+    values = {
+      "input_ids": np.broadcast_to(ids, shape).copy(),
+      "input_mask": np.ones(shape, np.int32),
+      "segment_ids": np.zeros(shape, np.int32),
+      **{name: np.zeros([batch, 1], np.int32) for name in self.extra_ids},
+      "examples": np.full([batch], example.SerializeToString(), object),
     }
-    for name in set(signatures) - set(requests):
-      specs = tf.nest.flatten(signatures[name].structured_input_signature)
-      specs = {spec.name: spec for spec in specs}
+    requests: Requests = {}
+    for name, function in signatures.items():
+      specs = tf.nest.flatten(function.structured_input_signature)
       words = max(1, (length - 1) // len(specs) - 1)
       text = " ".join(["[MASK]", *["the"] * (words - 1)])
       requests[name] = {
-        key: np.full([batch, *spec.shape[1:]], text, object)
-        for key, spec in specs.items()
+        spec.name: values[spec.name]
+        if spec.name in values
+        else np.full([batch, *spec.shape[1:]], text, object)
+        for spec in specs
       }
-    return {name: requests[name] for name in signatures}
+    return requests
 
 
 def encoder_outputs(outputs: Tensors) -> Tensors:
@@ -271,7 +272,6 @@ class ServedEncoder(ServedModule):
 
   kind = "encoder"
   text_signatures = TEXT_SIGNATURES
-  has_pooler = True
 
   def forward(self, **features: tf.Tensor) -> Tensors:
     outputs = encoder_outputs(self.model(features, training=False))
@@ -280,16 +280,15 @@ class ServedEncoder(ServedModule):
     return outputs
 
   def text_functions(self) -> dict[str, TextFunction]:
-    packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)
-    return encode_functions(packed, self.ids_outputs)
+    return encode_functions(self.packed, self.ids_outputs)
 
 
 def encode_functions(
-  packed: in_graph.PackedTextLayer, encode: Callable[..., Any]
+  packed: Callable[..., Any], encode: Callable[..., Any]
 ) -> dict[str, TextFunction]:
   """Returns the functions of the signatures `encode` and `encode_pair`.
 
-  The argument `encode` maps the features of texts to `encoder_outputs`. The
+  `packed` is that of a module, and `encode` maps its features to outputs. The
   signatures also return `input_ids` and `input_mask`, and of pairs
   `segment_ids`.
   """

@@ -68,10 +68,8 @@ class ServedTextTask(served_module.ServedModule):
     }
 
   def text_functions(self) -> dict[str, served_module.TextFunction]:
-    packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)
-
     def outputs(**texts):
-      return self.ids_outputs(packed(*(texts[name] for name in self.inputs)))
+      return self.ids_outputs(self.packed(*map(texts.get, self.inputs)))
 
     return {self.text_signatures[0]: (self.inputs, outputs)}
 

@@ -32,62 +32,35 @@ def make(vocab_file, labels, is_pair):
   return serving.ServedTextTask(model, layer, _LONGEST, labels, is_pair)
 
 
-def expected(module, vocab_file, firsts, seconds=None):
-  """Returns logits [B, C], each text in a batch of its own."""
-  tokenizer = tokenization.open_tokenizer(vocab_file=vocab_file)
-  rows = []
-  for i, first in enumerate(firsts):
-    ids, segments = tokenization.pack_pair(
-      tokenizer.encode(first),
-      None if seconds is None else tokenizer.encode(seconds[i]),
-      _LONGEST,
-      tokenizer.cls_id,
-      tokenizer.sep_id,
-    )
-    inputs = {
-      "input_ids": tf.constant([ids]),
-      "segment_ids": tf.constant([segments]),
-    }
-    rows.append(module.model(inputs, training=False)["logits"][0].numpy())
-  return np.array(rows)
-
-
-def test_classes_of_pairs(vocab_file):
-  module = make(vocab_file, _LABELS, True)
-  assert module.kind == "classification"
-  assert module.text_signatures == ("classify",)
-  signatures = module.signatures()
-  answers = signatures["classify"](
-    text_a=tf.constant(_FIRST), text_b=tf.constant(_SECOND)
+@pytest.mark.parametrize("labels, is_pair", [(_LABELS, True), (None, False)])
+def test_answers_are_those_of_the_model(vocab_file, labels, is_pair):
+  module = make(vocab_file, labels, is_pair)
+  name, kind = (
+    ("classify", "classification") if labels else ("score", "regression")
   )
-  logits = expected(module, vocab_file, _FIRST, _SECOND)
-  # Float32 sums in another order, as rows are padded.
-  np.testing.assert_allclose(answers["logits"], logits, rtol=0, atol=1e-5)
-  np.testing.assert_allclose(
-    answers["probabilities"], tf.nn.softmax(logits), rtol=0, atol=1e-5
-  )
-  labels = [label.decode() for label in answers["label"].numpy()]
-  assert labels == [_LABELS[i] for i in logits.argmax(axis=1)]
-  assert len(set(labels)) > 1
-  assert module.settings()["labels"] == list(_LABELS)
-
-
-def test_numbers_of_texts(vocab_file):
-  module = make(vocab_file, None, False)
-  assert (module.kind, module.text_signatures) == ("regression", ("score",))
+  assert (module.kind, module.text_signatures) == (kind, (name,))
+  texts = (_FIRST, _SECOND) if is_pair else (_FIRST, None)
   signatures = module.signatures()
-  answers = signatures["score"](text=tf.constant(_FIRST))
-  logits = expected(module, vocab_file, _FIRST)
-  assert answers.keys() == {"score"}
-  np.testing.assert_allclose(answers["score"], logits[:, 0], rtol=0, atol=1e-5)
-  # The same by ids, with more padding.
-  ids = tf.constant([[2, 6, 3, 0, 0]])
+  answers = signatures[name](
+    **{x: tf.constant(column) for x, column in zip(module.inputs, texts)}
+  )
+  inputs = tokenization.WordPieceTokenizer(vocab_file)(*texts, _LONGEST)
+  logits = module.model(inputs, training=False)["logits"].numpy()
   by_ids = signatures["ids"](
-    input_ids=ids,
-    input_mask=tf.constant([[1, 1, 1, 0, 0]]),
-    segment_ids=tf.zeros_like(ids),
+    **{x: tf.constant(np.pad(y, [(0, 0), (0, 2)])) for x, y in inputs.items()}
   )
-  np.testing.assert_allclose(by_ids["score"], logits[:1, 0], rtol=0, atol=1e-5)
+  if labels:
+    wanted = {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+    found = [label.decode() for label in answers["label"].numpy()]
+    assert found == [_LABELS[i] for i in logits.argmax(axis=1)]
+    assert len(set(found)) > 1 and module.settings()["labels"] == [*_LABELS]
+  else:
+    wanted = {"score": logits[:, 0]}
+    assert answers.keys() == {"score"}
+  for output, values in wanted.items():
+    for got in (answers, by_ids):
+      # Float32 sums in another order, as rows are padded.
+      np.testing.assert_allclose(got[output], values, rtol=0, atol=1e-5)
 
 
 def test_labels_are_lines_of_a_file(vocab_file, tmp_path):

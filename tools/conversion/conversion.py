@@ -15,7 +15,7 @@ from typing import Any, Mapping, Optional
 import numpy as np
 
 from official_albert import checkpoints, files, modeling
-from official_albert.inference import models
+from official_albert.inference import make_model
 from official_albert.tasks import registry
 
 REPORT_FILE = "conversion.json"
@@ -283,7 +283,7 @@ def own_outputs(
   checkpoint: checkpoints.PortableCheckpoint, batch: Mapping[str, np.ndarray]
 ) -> dict[str, Any]:
   """Returns the outputs of this package's model."""
-  model = models.make_model(
+  model = make_model(
     checkpoint.head, checkpoint.config, checkpoint.classes, dtype="float32"
   )
   checkpoints.fill(model, checkpoint)

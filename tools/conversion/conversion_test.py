@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import AlbertConfig, checkpoints, modeling, training
-from official_albert.inference import models
+from official_albert.inference import make_model
 from official_albert.settings import WRITE_FORMATS
 from official_albert.tasks import trained_run
 from official_albert.tasks.pretraining import model as model_lib
@@ -100,7 +100,7 @@ def test_back_and_forth_is_exact(group, name, head, tmp_path):
   for step in (0, len(targets) - 2):
     folder = str(tmp_path / f"{step}")
     read = checkpoints.read_checkpoint(folder)
-    model = models.make_model(read.head, read.config, read.classes)
+    model = make_model(read.head, read.config, read.classes)
     loaded = checkpoints.warm_start(model, folder)
     assert not loaded.unexpected
     assert len(loaded.missing) == (len(lost) if step else 0)
@@ -325,7 +325,7 @@ _CONFIG = toy_models.config(31, 9, num_hidden_groups=2)
 @pytest.mark.parametrize("head", sorted(checkpoints.HEADS))
 def test_the_table_has_every_variable_of_every_model(head):
   classes = {"classification": 3, "regression": 1}.get(head, 0)
-  model = models.make_model(head, _CONFIG, classes)
+  model = make_model(head, _CONFIG, classes)
   prefix = "" if hasattr(model, "albert") else "albert/"
   variables = checkpoints.by_path(model)
   shapes = {f"{prefix}{path}": v.shape for path, v in variables.items()}
@@ -348,7 +348,7 @@ def test_the_table_has_every_variable_of_every_model(head):
 def test_outputs_of_transformers(name, outputs):
   folder = _GOLDEN / "hf_one_group" / name
   checkpoint = checkpoints.read_checkpoint(str(folder))
-  model = models.make_model(checkpoint.head, checkpoint.config, 3)
+  model = make_model(checkpoint.head, checkpoint.config, 3)
   report = checkpoints.fill(model, checkpoint)
   assert not report.unexpected
   expected = np.load(folder / "reference_outputs.npz")

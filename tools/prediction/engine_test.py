@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import shutil
 
 import numpy as np
@@ -52,25 +51,16 @@ def test_refused_exports(folder, tmp_path):
       opened(path, signature)
 
   classes = folder / "text_classification"
-  refused(classes, r"it has classify, examples, ids, serving_default\.$", "x")
-  refused(classes, "takes examples and returns .* which fit no", "examples")
-  refused(classes, "takes input_ids, .* which fit no .* or the run", "ids")
+  for signature in ("x", "examples", "ids"):
+    message = f"'{signature}': it has classify, serving_default"
+    refused(classes, message, signature)
   copy = tmp_path / "copy"
   shutil.copytree(classes, copy)
   record = copy / "assets" / "export.json"
-  kept = json.loads(record.read_text())
-  tokenizer = {**kept["tokenizer"], "kind": "bpe"}
-  for text, message in (
-    ("{", "export.json is not valid JSON .*: export the mod"),
-    ('{"kind": "encoder"}', "export.json has no 'task': export the model"),
-    (
-      json.dumps({**kept, "tokenizer": tokenizer}),
-      "'tokenizer.kind' is 'bpe', but must be 'sentencepiece' or",
-    ),
-  ):
-    record.write_text(text)
-    refused(copy, message)
-  record.write_text(json.dumps(kept))
+  kept = record.read_text()
+  record.write_text("{")
+  refused(copy, "export.json is not valid JSON .*: export the mod")
+  record.write_text(kept)
   # TensorFlow has another class of error for each.
   for name, cut in (
     ("variables/variables.data-00000-of-00001", 9),

@@ -46,23 +46,17 @@ def test_several_files_of_all_kinds(tmp_path):
 def test_options(tmp_path):
   roles = ("passage", "question", "options")
   path, table = tmp_path / "a.jsonl", tmp_path / "b.tsv"
-  for options, passage, question in (
-    (["a", "b", "c", "d"], "p", "q"),
-    (["", " ", "c", None], "", None),
-  ):
-    row = {"passage": passage, "question": question, "options": options}
-    path.write_text(json.dumps(row) + "\n")
-    cell = json.dumps(options)
-    table.write_text(f"{' '.join(roles)}\n".replace(" ", "\t"))
-    with table.open("a") as file:
-      file.write(f"{passage}\t{question or ''}\t{cell}\n")
-    expected = [text or "" for text in options]
-    for name in (path, table):
-      (found,) = source([name], roles).rows()
-      assert found.cells == {
-        **{"id": "0", "passage": passage, "question": question or ""},
-        "options": expected,
-      }
+  row = {"passage": "", "question": None, "options": ["", " ", "c", None]}
+  path.write_text(json.dumps(row))
+  table.write_text("passage\tquestion\toptions\n\t\t")
+  with table.open("a") as file:
+    file.write(json.dumps(row["options"]))
+  for name in (path, table):
+    (found,) = source([name], roles).rows()
+    assert found.cells == {
+      **{"id": "0", "passage": "", "question": ""},
+      "options": ["", " ", "c", ""],
+    }
   for other, message in (
     (["a", "b", "c"], "line 1: 'options' must be a list of 4"),
     (["a", 2, "c", "d"], "line 1: 'options' must be text, got 2"),
@@ -93,18 +87,16 @@ def test_lines_and_empty_texts(tmp_path):
 def test_ids_of_the_training_data(tmp_path):
   trained = {"text": "review", "id": "key"}
   (tmp_path / "a.tsv").write_text("key\treview\nk7\ta day\n")
-  rows = source([tmp_path / "a.tsv"], trained=trained)
-  assert [row.cells["id"] for row in rows.rows()] == ["k7"]
-  assert rows.repeated == ()
-  numbered = source([tmp_path / "a.tsv"], trained=trained, changes=["id="])
-  assert [row.cells["id"] for row in numbered.rows()] == ["0"]
-  assert numbered.repeated == ("text",)
-  # Lines of text have no ids, so all rows are numbered.
   (tmp_path / "b.txt").write_text("one\n")
-  both = source([tmp_path / "a.tsv", tmp_path / "b.txt"], trained=trained)
-  found = [(row.cells["id"], row.cells["text"]) for row in both.rows()]
-  assert found == [("0", "a day"), ("1", "one")]
-  assert both.repeated == ("text",)
+  for names, changes, ids, repeated in (
+    (["a.tsv"], (), ["k7"], ()),
+    (["a.tsv"], ["id="], ["0"], ("text",)),
+    # Lines of text have no ids, so all rows are numbered.
+    (["a.tsv", "b.txt"], (), ["0", "1"], ("text",)),
+  ):
+    rows = source([tmp_path / x for x in names], ("text",), trained, changes)
+    assert [row.cells["id"] for row in rows.rows()] == ids
+    assert rows.repeated == repeated
   exam = source([tmp_path / "c.tsv"], ("passage", "question", "options"))
   assert exam.repeated == ("question", "options")
 
@@ -120,12 +112,10 @@ def test_rows_of_the_command_line():
   ]
   assert found[1].where == "--text_a 'b'"
   exam = {"passage": ["p", "q"], "options": list("abcdefgh")}
-  found = rows(exam, "passage", "options")
-  options = [row.cells["options"] for row in found]
+  options = [row.cells["options"] for row in rows(exam, *exam)]
   assert options == [list("abcd"), list("efgh")]
   for texts, roles, message in (
     ({"text": ["a"]}, ("text_a", "text_b"), "--text_b, but .* --text .x is a"),
-    ({"text": ["a"], "context": ["b"]}, ("text",), "has --text and --context"),
     ({"text_a": ["a", "b"], "text_b": ["c"]}, ("text_a", "text_b"), "1 --text"),
     ({**exam, "options": list("abcd")}, (*exam,), "4 --options: .* four --op"),
     ({**exam, "options": list("abcdefg")}, (*exam,), "must be a list of 4"),
@@ -245,17 +235,13 @@ def written(path, answers, labels=()):
 def test_texts_of_rows_without_ids(tmp_path):
   path, options = tmp_path / "out", ["a", 'b "c"', "", "d\te"]
   choice = {"choice": np.int32(1), "probabilities": [0, 1, 0, 0]}
-  answers = [
-    ("0", choice, {"question": "a\tb\nc", "options": options}),
-    ("1", choice, {"question": "", "options": options}),
-  ]
-  header, *lines = written(path, answers).splitlines()
+  answers = [("0", choice, {"question": "a\tb\nc", "options": options})]
+  header, row = written(path, answers).splitlines()
   assert header == "id\tprediction\tA\tB\tC\tD\tinput_question\tinput_options"
-  cells = [line.split("\t") for line in lines]
-  assert [row[:2] for row in cells] == [["0", "B"], ["1", "B"]]
-  assert [row[6] for row in cells] == ["a b c", ""]
-  assert json.loads(cells[0][7]) == options
-  line, _ = map(json.loads, written(f"{path}.jsonl", answers).splitlines())
+  cells = row.split("\t")
+  assert (cells[:2], cells[6]) == (["0", "B"], "a b c")
+  assert json.loads(cells[7]) == options
+  line = json.loads(written(f"{path}.jsonl", answers))
   assert list(line)[-2:] == ["input_question", "input_options"]
   assert line["input_question"] == "a\tb\nc"
   assert line["input_options"] == options

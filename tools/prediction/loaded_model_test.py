@@ -111,7 +111,7 @@ def test_masks_are_filled_as_by_the_export(both, signatures):
   model, exported = both("pretrained")
   wanted = signatures("pretrained")["fill_mask"](**_as_tensors(text=_MASKS))
   answers = model.fill_mask(_MASKS)
-  assert answers == exported.fill_mask(_MASKS)
+  assert answers == exported.fill_mask(_MASKS) == model.fill_mask(_MASKS)
   assert [len(masks) for masks in answers] == [1, 2, 1]
   for row, masks in enumerate(answers):
     for column, pieces in enumerate(masks):
@@ -133,10 +133,9 @@ def test_masks_are_filled_as_by_the_export(both, signatures):
 
 
 def test_the_default_is_what_an_export_of_fewer_pieces_has(folder, tmp_path):
-  toy_runs.write_export(
-    str(tmp_path / "three"), str(folder / "pretrained"), top_k=3
-  )
-  (pieces,) = albert.load(tmp_path / "three").fill_mask("[MASK]")
+  export, run = str(tmp_path / "three"), str(folder / "pretrained")
+  toy_runs.write_export(export, run, top_k=3)
+  (pieces,) = albert.load(export).fill_mask("[MASK]")
   assert len(pieces) == 3
 
 
@@ -169,6 +168,8 @@ def test_answers_are_those_of_the_export(
   wanted = signatures(run)[method](**_as_tensors(**asked))
   answers = getattr(model, method)(*asked.values())
   assert answers == getattr(exported, method)(*asked.values())
+  # From its second answer on, a run is asked by a graph.
+  assert answers == getattr(model, method)(*asked.values())
   for output in outputs.split():
     found = answers
     if not isinstance(answers[0], float):
@@ -204,19 +205,15 @@ def test_a_text_classifier_is_exported_like_a_run(folder, both, tmp_path):
       str(folder / "pairs"), _LABELS, max_seq_length=19
     )
     classifier.export(export, True, warmup_seq_lengths=(), signatures="text")
-    classifier.compile()  # The export leaves it trainable.
-    classifier.fit(_TEXTS, ["bad"] * 7, verbose=0)
   finally:
     tf.keras.mixed_precision.set_global_policy("float32")
   expected = model.classify(_TEXTS, _PAIRS)
   assert albert.load(export).classify(_TEXTS, _PAIRS) == expected
-  records = [
+  ours, theirs = (
     json.loads(files.read_text(f"{x}/assets/export.json"))
     for x in (export, exported._path)
-  ]
-  assert records[0].pop("checkpoint") == "TextClassifier"
-  del records[1]["checkpoint"]
-  assert records[0] == records[1]
+  )
+  assert {**ours, "checkpoint": theirs["checkpoint"]} == theirs
   with pytest.raises(ValueError, match="no weights by .* give the run or the"):
     albert.TextClassifier.from_checkpoint(export, _LABELS)
   with pytest.raises(ValueError, match="precision is 'float16', but must be"):
@@ -263,12 +260,9 @@ def test_the_keras_model_stays_a_model(folder):
   before = loaded.classify(_TEXTS)
   assert isinstance(loaded.model.albert, albert.AlbertModel)
   assert [variable.name for variable in loaded.model.weights] == names
-  not_asked = albert.load(folder / "classes")
-  for model in (loaded, not_asked):
-    for variable in model.model.trainable_variables:
-      variable.assign(variable * 0.5)
-    assert model.classify(_TEXTS) == before
-  assert loaded.config.hidden_size == 10
+  for variable in loaded.model.trainable_variables:
+    variable.assign(variable * 0.5)
+  assert loaded.classify(_TEXTS) == before
   assert loaded.tokenizer.vocab_size == loaded.config.vocab_size
   assert albert.load(folder / "classes.export").model is None
 
@@ -333,74 +327,51 @@ def test_heads_that_another_format_lacks(folder, tmp_path):
   model = albert.load(tmp_path / "masked_lm")
   assert model.methods == ("embed", "fill_mask")
   assert model.fill_mask(_MASKS) == expected.fill_mask(_MASKS)
-  with pytest.raises(ValueError, match="no weights of the pooler: use pooling"):
-    model.embed(_TEXTS)
-  for signature in ("encode", "encode_pair"):
-    with pytest.raises(ValueError, match=f"pooler, .* {signature} needs: use"):
-      model.backend(signature)
-  assert model.names_task and model.backend().roles == ("text",)
-  without = str(tmp_path / "export")
-  toy_runs.write_export(without, str(tmp_path / "masked_lm"), "text")
-  export = albert.load(without)
-  np.testing.assert_array_equal(
-    export.embed(_TEXTS, pooling="mean"), model.embed(_TEXTS, pooling="mean")
-  )
-  with pytest.raises(ValueError, match="encoder without a pooler, so its"):
-    export.backend("encode")
-  with pytest.raises(ValueError, match="no pooler: use pooling='cls'"):
-    export.embed(_TEXTS)
+  assert model.backend().roles == ("text",)
+  toy_runs.write_export(f"{tmp_path}/1", f"{tmp_path}/masked_lm", "text")
+  export = albert.load(tmp_path / "1")
+  for one in (model, export):
+    with pytest.raises(ValueError, match="no weights of the pooler: use pool"):
+      one.embed(_TEXTS)
+    with pytest.raises(ValueError, match="pooler, .* encode needs: use"):
+      one.backend("encode")
+  means = [x.embed(_TEXTS, pooling="mean") for x in (export, model)]
+  np.testing.assert_array_equal(*means)
   model = albert.load(tmp_path / "none")
-  assert model.names_task
   assert model.methods == ("embed",) and "is an encoder" in repr(model)
-  for pooling in ("pooler", "mean"):
-    np.testing.assert_array_equal(
-      model.embed(_TEXTS, pooling=pooling),
-      expected.embed(_TEXTS, pooling=pooling),
-    )
+  np.testing.assert_array_equal(model.embed(_TEXTS), expected.embed(_TEXTS))
 
 
 def test_classifiers_that_do_not_name_their_task(folder, tmp_path):
-  for name in ("classes", "pairs"):
+  for name, texts in (("classes", [_TEXTS]), ("pairs", [_TEXTS, _PAIRS])):
     (tmp_path / name).mkdir()
     read = checkpoints.read_checkpoint(str(folder / name))
     read.task = ""
     checkpoints.WRITERS["hf"](read, str(tmp_path / name))
-  one, two = (
-    albert.load(tmp_path / name, max_seq_length=19)
-    for name in ("classes", "pairs")
-  )
-  assert one.classify(_TEXTS) == albert.load(folder / "classes").classify(
-    _TEXTS
-  )
-  expected = albert.load(folder / "pairs").classify(_TEXTS, _PAIRS)
-  assert two.classify(_TEXTS, _PAIRS) == expected
-
-
-def test_a_classifier_of_several_classes_only_embeds(folder, tmp_path):
-  read = checkpoints.read_checkpoint(str(folder / "classes"))
-  read.task = ""
-  checkpoints.WRITERS["hf"](read, str(tmp_path))
-  path = tmp_path / "config.json"
+    model = albert.load(tmp_path / name, max_seq_length=19)
+    expected = albert.load(folder / name).classify(*texts)
+    assert model.classify(*texts) == expected
+  path = tmp_path / "classes" / "config.json"
   text = path.read_text()
   assert "single_label" in text
   path.write_text(text.replace("single_label", "multi_label"))
-  model = albert.load(tmp_path)
+  model = albert.load(path.parent)
   assert model.methods == ("embed",)
-  with pytest.raises(ValueError, match="'multi_label_classif"):
+  with pytest.raises(
+    ValueError, match="'problem_type' is 'multi_label_classif"
+  ):
     model.classify(_TEXTS)
 
 
 def test_a_tokenizer_of_the_users(folder, tmp_path):
   read = checkpoints.read_checkpoint(str(folder / "pretrained"))
   read.tokenizer = None
-  path = checkpoints.WRITERS["tf1"](read, str(tmp_path))
-  model = albert.load(path)
+  model = albert.load(checkpoints.WRITERS["tf1"](read, str(tmp_path)))
   assert model.tokenizer is None
   with pytest.raises(ValueError, match="has no tokenizer, which texts need"):
     model.embed(_TEXTS)
-  files.copy(
-    str(folder / "pretrained/tokenizer.model"), str(tmp_path / "x.model")
-  )
+  own = str(folder / "pretrained/tokenizer.model")
+  files.copy(own, str(tmp_path / "x.model"))
   model = albert.load(folder / "pretrained", tokenizer=tmp_path / "x.model")
   assert model.fill_mask("a [MASK]")
   toy_runs.write_tokenizer(str(tmp_path), seed=6)
@@ -412,26 +383,20 @@ def test_the_rules_of_a_tokenizer_go_everywhere(folder, tmp_path):
   read = checkpoints.read_checkpoint(str(folder / "classes"))
   rules = tokenization.TextRules(False, True)
   read.tokenizer = dataclasses.replace(read.tokenizer, rules=rules)
-  paths = {name: tmp_path / name for name in ("official_albert", "hf")}
-  for kind, path in paths.items():
-    path.mkdir()
-    checkpoints.WRITERS[kind](read, str(path))
-  own = paths["official_albert"]
-  recorded = runs.read_run(str(own))["data"]["tokenizer"]
-  assert recorded["sha256"] == read.tokenizer.sha256()
-  toy_runs.write_export(str(tmp_path / "1"), str(own), "text")
+  own, hf, *exports = (str(tmp_path / name) for name in ("own", "hf", "1", "2"))
+  for kind, path in (("official_albert", own), ("hf", hf)):
+    files.make_folder(path)
+    checkpoints.WRITERS[kind](read, path)
+  toy_runs.write_export(exports[0], own, "text")
   classifier = albert.TextClassifier.from_checkpoint(
-    str(own), _LABELS, max_seq_length=19
+    own, _LABELS, max_seq_length=19
   )
-  classifier.export(str(tmp_path / "2"), signatures="text")
-  texts = ["The s\u00e5 old", "the sa old"]
-  models = [
-    albert.load(x) for x in (*paths.values(), tmp_path / "1", tmp_path / "2")
-  ]
-  ids = models[0].tokenizer.encode_batch(texts)
-  for model in models:
-    assert model.tokenizer.rules == rules
-    assert model.tokenizer.encode_batch(texts) == ids
+  classifier.export(exports[1], signatures="text")
+  tokenizers = [albert.load(x).tokenizer for x in (own, hf, *exports)]
+  for tokenizer in tokenizers:
+    assert tokenizer.rules == rules
+    ids = tokenizer.encode_batch(["The s\u00e5 old", "the sa old"])
+    assert ids == tokenizers[0].encode_batch(["The s\u00e5 old", "the sa old"])
   again = albert.load(own, keep_accents=False).tokenizer
   assert again.encode("s\u00e5") == again.encode("sa")
 
@@ -459,10 +424,6 @@ def test_mistakes_are_one_sentence(both):
     (lambda: model.embed(["a"], ["b", "c"]), "1 texts, 2 texts_b"),
     (lambda: model.embed("a", pooling="max"), "must be one of pooler"),
     (lambda: model.embed(["a", "a \ud800"]), rf"^texts\[1\] {surrogate}"),
-    (
-      lambda: race.choose("a", "b", ["\ud800"]),
-      rf"^options\[0\]\[0\] {surrogate}",
-    ),
     (lambda: model.fill_mask("[MASK]", 0), "integer from 1 to 47"),
     (lambda: model.fill_mask("[MASK]", 5.5), "top_k is 5.5, but"),
     (lambda: classes.classify("a", "b"), "leave texts_b out"),
@@ -472,20 +433,11 @@ def test_mistakes_are_one_sentence(both):
   types = (
     (lambda: model.embed([3]), r"texts\[0\] is 3, but must be a str"),
     (lambda: model.embed(3), "texts must be a text or a list of texts"),
-    (
-      lambda: race.choose("a", "b", None),
-      r"options\[0\] must be a text or a list of texts, not NoneType",
-    ),
-    (
-      lambda: race.choose(["a"], ["b"], None),
-      "options is None, but must be a list of 4 texts for each question",
-    ),
+    (lambda: race.choose("a", "b", None), r"options\[0\] must be a text or a"),
+    (lambda: race.choose(["a"], ["b"], None), "options is None, but must be a"),
     (lambda: race.choose("a", "b", [1] * 4), r"options\[0\]\[0\] is 1"),
   )
-  paths = (
-    (lambda: albert.load("albert_base_v2"), "the preset of this name has no w"),
-    (lambda: albert.load("/no/model"), "no checkpoint at /no/model"),
-  )
+  paths = ((lambda: albert.load("/no/model"), "no checkpoint at /no/model"),)
   all_cases = {ValueError: values, TypeError: types, FileNotFoundError: paths}
   for error, cases in all_cases.items():
     for call, message in cases:

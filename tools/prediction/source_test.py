@@ -78,17 +78,6 @@ def test_signatures_of_ids_need_no_tokenizer(tmp_path):
     opened(tmp_path / "run")
 
 
-@pytest.mark.parametrize("length", [-1, 41])
-def test_a_length_of_the_record_that_the_model_has_not(tmp_path, length):
-  toy_runs.write_finetuned(
-    str(tmp_path / "run"), "sst2", _LABELS, max_seq_length=length
-  )
-  message = f"run/run.json: max_seq_length is {length}, .* from 1 to 40"
-  with pytest.raises(ValueError, match=message):
-    opened(tmp_path / "run")
-  assert opened(tmp_path / "run", max_seq_length=9).module.max_seq_length == 9
-
-
 def test_the_length_that_a_checkpoint_was_trained_with(tmp_path):
   folder = toy_runs.write_pretrained(str(tmp_path / "run"))
   record = runs.read_run(folder)
@@ -142,11 +131,6 @@ def test_invalid_folders(tmp_path):
 
   change(task="poetry")
   with pytest.raises(ValueError, match="no task 'poetry'"):
-    opened(folder)
-  change(settings={"labels": ["a", "b", "c"]})
-  with pytest.raises(
-    ValueError, match="does not fit the record in .*: it lacks"
-  ):
     opened(folder)
   del record["data"]["task"]
   change(head="classification")

@@ -20,7 +20,6 @@ from official_albert import (
   tokenization,
   training,
 )
-from official_albert.inference import models
 from official_albert.inference import source as source_lib
 from official_albert.tasks import registry, trained_run
 from official_albert.tasks.pretraining import data
@@ -130,7 +129,7 @@ def write_finetuned(
   config = modeling.AlbertConfig(vocab_size=tokenizer.vocab_size, **SIZES)
   tf.keras.utils.set_random_seed(seed)
   head = registry.TASKS[task].head
-  model = models.make_model(head, config, len(labels or "1"))
+  model = source_lib.make_model(head, config, len(labels or "1"))
   for variable in model.trainable_variables:
     # A test could not see a bias of 0.
     if not variable.numpy().any():

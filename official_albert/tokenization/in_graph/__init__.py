@@ -7,16 +7,12 @@ Each layer returns the ids and offsets of the corresponding tokenizer in
 from official_albert.tokenization.in_graph.normalization_layer import (
   EncodedTexts,
 )
-from official_albert.tokenization.in_graph.packed_text_layer import (
-  FillMaskTextLayer,
-  PackedTextLayer,
-  pack_available,
-  pack_pair,
-)
 from official_albert.tokenization.in_graph.text_layers import (
   SentencePieceTextLayer,
   TextLayer,
   WordPieceTextLayer,
   make_text_layer,
+  pack_available,
+  pack_pair,
   space_class,
 )

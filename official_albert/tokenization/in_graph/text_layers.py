@@ -5,20 +5,16 @@ further, with two limits:
 
 - It contains an older SentencePiece. Where two splits of a word have the same
   score, the Python package prefers the other one since version 0.2.2 ("66 6",
-  not "6 66"). This affects 1 of 31,200 lines of Wikipedia, and none with
-  version 0.2.1.
+  not "6 66"). This affects 1 of 31,200 lines of Wikipedia.
 - Its BertTokenizer uses another version of Unicode, keeps control characters in
   words and limits the length of words in bytes. So only the words are split by
   its FastWordpieceTokenizer.
-
-Reference: google-research/albert tokenization.py (preprocess_text,
-encode_pieces).
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -30,6 +26,7 @@ from official_albert.tokenization.in_graph import normalization_layer as table
 
 # A noncharacter, which is in no vocabulary and thus becomes [UNK].
 _UNKNOWN = "\uffff"
+_WHOLE = 1 << 20  # More characters than a piece has.
 
 
 class TextLayer(tf.Module):
@@ -41,23 +38,22 @@ class TextLayer(tf.Module):
   must import tensorflow_text first.
 
   Attributes:
-    rules: how text is changed first.
+    tokenizer: the same tokenizer in Python.
     normalization: changes the characters of texts.
     vocab_size: the number of pieces V.
     pad_id, unk_id, cls_id, sep_id, mask_id: the ids of the special pieces.
   """
 
   kind: str
-  _python: Any
+  tokenizer: Any
   _text_bytes = 2**20
 
   def __init__(self, file: str, lower_case: bool = True, **rules: Any):
     """Reads the file; `rules` are further fields of `TextRules`."""
     super().__init__(name=f"{self.kind}_text")
     python = tokenization.TOKENIZERS[self.kind](file, lower_case, **rules)
-    self._python, self.rules = python, python.rules
+    self.tokenizer, self.vocab_size = python, python.vocab_size
     self.normalization = table.NormalizationLayer(python.normalization)
-    self.vocab_size = python.vocab_size
     self.pad_id, self.unk_id = python.pad_id, python.unk_id
     self.cls_id, self.sep_id = python.cls_id, python.sep_id
     self.mask_id = python.mask_id
@@ -115,6 +111,66 @@ class TextLayer(tf.Module):
     """
     return tf.gather(tf.constant(self._pieces), ids)
 
+  def pack(
+    self,
+    max_seq_length: int,
+    text_a: tf.Tensor,
+    text_b: Optional[tf.Tensor] = None,
+  ) -> dict[str, tf.Tensor]:
+    """Packs one or two batches of texts <string>[B]; see `pack_pair`."""
+    ids_a, ids_b = (
+      x if x is None else self.tokenize(x, max_seq_length)
+      for x in (text_a, text_b)
+    )
+    return pack_pair(ids_a, ids_b, max_seq_length, self.cls_id, self.sep_id)
+
+  def pack_masked(
+    self, max_seq_length: int, texts: tf.Tensor
+  ) -> dict[str, tf.Tensor]:
+    """Packs texts <string>[B] whose `[MASK]` (case matters) are masks.
+
+    They are found before normalization, and the texts between them are
+    tokenized separately. Text directly after a mask continues the word of the
+    mask: "[MASK]." becomes `[MASK]` and ".", not `[MASK]`, "▁", ".", because
+    this is what a masked word before a full stop looks like in pretraining
+    data.
+
+    Returns:
+      The features of `pack_pair`, and `mask_positions` <int32>[B, M], the
+      positions of [MASK], padded with -1. M is the largest number of masks in a
+      text. Longer texts lose their end, masks included.
+    """
+    features = pack_pair(
+      self._with_masks(check_texts(texts), max_seq_length),
+      *(None, max_seq_length, self.cls_id, self.sep_id),
+    )
+    ids = features["input_ids"]
+    columns = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))
+    positions = tf.ragged.boolean_mask(columns, tf.equal(ids, self.mask_id))
+    return {**features, "mask_positions": positions.to_tensor(-1)}
+
+  def _with_masks(self, texts: tf.Tensor, most: int) -> tf.RaggedTensor:
+    """Maps <string>[B] to <int32>[B, (pieces and masks)]."""
+    # Shortens the whole texts, as the time of all parts adds up.
+    parts = tf.strings.split(self.shorten(texts, most), "[MASK]")
+    parts = parts[:, :most]  # [B, (1 + masks)], each followed by a mask.
+    ids = self.tokenize(parts.flat_values, most)  # [all parts, (pieces)]
+    # The first piece of a part continues the word if the part touches a mask.
+    index_in_text = tf.ragged.range(parts.row_lengths()).flat_values
+    touches = (index_in_text > 0) & tf.equal(
+      parts.flat_values,
+      tf.strings.regex_replace(parts.flat_values, f"^{space_class()}", ""),
+    )
+    begins = tf.equal(tf.ragged.range(ids.row_lengths()).flat_values, 0)
+    within = begins & tf.gather(touches, ids.value_rowids())
+    inner = self.without_word_start(ids.flat_values)
+    ids = ids.with_flat_values(tf.where(within, inner, ids.flat_values))
+    ids = tf.ragged.boolean_mask(ids, tf.not_equal(ids, -1))
+    mask = tf.fill([ids.nrows(out_type=tf.int32), 1], self.mask_id)
+    # Every part is followed by a mask, except the last one of a text.
+    ids = parts.with_flat_values(tf.concat([ids, mask], axis=1))
+    return ids.merge_dims(1, 2)[:, :-1]
+
 
 class SentencePieceTextLayer(TextLayer):
   """A `TextLayer` equal to `tokenization.SentencePieceTokenizer`."""
@@ -125,18 +181,22 @@ class SentencePieceTextLayer(TextLayer):
   def __init__(self, file: str, lower_case: bool = True, **rules: Any):
     super().__init__(file, lower_case, **rules)
     self._tokenizer = tensorflow_text.SentencepieceTokenizer(
-      model=self._python.model, out_type=tf.int32
+      model=self.tokenizer.model, out_type=tf.int32
     )
-    splits, self._parts = self._python.part_table
-    self._begins, self._counts = splits[:-1], np.diff(splits)
-    # "▁able" becomes "able" if the vocabulary has it, and the bare mark goes.
+    # The parts of each piece, most of which are their own part.
+    parts = self.tokenizer.digit_comma_parts
+    self._counts = np.ones(self.vocab_size, np.int32)
+    self._counts[[*parts]] = [*map(len, parts.values())]
+    self._begins = np.cumsum(self._counts, dtype=np.int32) - self._counts
+    self._parts = np.zeros([self._counts.sum(), 4], np.int32)
+    self._parts[self._begins, 0] = np.arange(self.vocab_size)
+    self._parts[self._begins, 2] = _WHOLE
+    for i, row in parts.items():
+      begin = self._begins[i]
+      self._parts[begin : begin + len(row), :3] = row
     mark = tokenization.WORD_START
-    id_of = {piece: i for i, piece in enumerate(self._pieces)}
-    inner = (
-      -1 if piece == mark else id_of.get(piece.removeprefix(mark), i)
-      for piece, i in id_of.items()
-    )
-    self._inner_ids = np.fromiter(inner, np.int32)
+    is_space = [not piece.strip(mark) for piece in self._pieces]
+    self._parts[self._begins, 3] = is_space
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """Applies `tokenization.normalize_text` to strings of any shape."""
@@ -165,7 +225,8 @@ class SentencePieceTextLayer(TextLayer):
 
     Returns:
       The ids of the parts <int32>[B, (parts)], the piece <int32>[K] of each,
-      and its row in `part_table` <int32>[K, 4].
+      and <int32>[K, 4]: its id, its range in the visible characters of the
+      piece, and whether it is only a space.
     """
     counts, begins = (
       tf.gather(tf.constant(x), ids.flat_values)
@@ -179,10 +240,12 @@ class SentencePieceTextLayer(TextLayer):
 
   @functools.cached_property
   def _hidden(self) -> table.CharacterTable:
-    return table.CharacterTable(self._python.hidden_characters)
+    hidden = np.zeros(table.ALL_CHARACTERS, bool)
+    hidden[[*map(ord, self.tokenizer.hidden_characters)]] = True
+    return table.CharacterTable(hidden)
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> table.EncodedTexts:
-    self._python.check_offsets()
+    self.tokenizer.check_offsets()
     normal = self._normalize(texts)
     found = self._tokenizer.tokenize_with_offsets(normal.encode())
     ids, piece, rows = self._parts_of(found[0])
@@ -224,7 +287,14 @@ class SentencePieceTextLayer(TextLayer):
     return normal.ranges(ids, start, end)
 
   def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
-    return tf.gather(tf.constant(self._inner_ids), ids)
+    # "▁able" becomes "able" if the vocabulary has it, and the bare mark goes.
+    mark = tokenization.WORD_START
+    id_of = {piece: i for i, piece in enumerate(self._pieces)}
+    inner = [
+      -1 if piece == mark else id_of.get(piece.removeprefix(mark), i)
+      for piece, i in id_of.items()
+    ]
+    return tf.gather(tf.constant(inner), ids)
 
 
 class WordPieceTextLayer(TextLayer):
@@ -236,14 +306,14 @@ class WordPieceTextLayer(TextLayer):
     super().__init__(file, lower_case, **rules)
     # No text has U+FFFE, which stands for lines that are repeated later.
     unique = [
-      piece if self._python.piece_to_id(piece) == i else f"\ufffe{i}"
+      piece if self.tokenizer.piece_to_id(piece) == i else f"\ufffe{i}"
       for i, piece in enumerate(self._pieces)
     ]
     self._tokenizer = tensorflow_text.FastWordpieceTokenizer(
       unique,
       suffix_indicator=tokenization.CONTINUATION,
       # In bytes; this package's own limit in characters is lower.
-      max_bytes_per_word=4 * self.rules.max_word_characters + 1,
+      max_bytes_per_word=4 * self.tokenizer.rules.max_word_characters + 1,
       token_out_type=tf.int32,
       unknown_token="[UNK]",
       no_pretokenization=True,
@@ -269,7 +339,7 @@ class WordPieceTextLayer(TextLayer):
     parts, begins, ends = (
       tf.boolean_mask(x, is_word) for x in (parts, begins, ends)
     )
-    is_long = ends - begins > self.rules.max_word_characters
+    is_long = ends - begins > self.tokenizer.rules.max_word_characters
     words = tf.RaggedTensor.from_row_splits(
       tf.where(is_long, _UNKNOWN, parts),
       table.bound(begins, normal.splits),
@@ -336,5 +406,69 @@ def check_texts(texts: tf.Tensor) -> tf.Tensor:
 @functools.cache
 def space_class() -> str:
   """Returns an RE2 class of what `str.isspace` accepts, which RE2 has not."""
-  characters = tokenization.characters_without_letters()
-  return tokenization.character_class(str.isspace, characters)
+  last = 0x3000
+  return tokenization.character_class(str.isspace, map(chr, range(last + 1)))
+
+
+def pack_pair(
+  ids_a: tf.RaggedTensor,
+  ids_b: Optional[tf.RaggedTensor],
+  max_seq_length: int,
+  cls_id: int,
+  sep_id: int,
+) -> dict[str, tf.Tensor]:
+  """Applies `tokenization.pack_pair` to each row of ids and pads with 0.
+
+  Returns:
+    `input_ids`, `input_mask` and `segment_ids` <int32>[B, S]. S is the length
+    of the longest sequence of the batch.
+  """
+  texts = 1 if ids_b is None else 2
+  available = tokenization.available_tokens(max_seq_length, texts)
+  return pack_available(ids_a, ids_b, available, cls_id, sep_id)
+
+
+def pack_available(
+  ids_a: tf.RaggedTensor,
+  ids_b: Optional[tf.RaggedTensor],
+  available: Union[int, tf.Tensor],
+  cls_id: int,
+  sep_id: int,
+) -> dict[str, tf.Tensor]:
+  """Packs like `pack_pair`, with `available` tokens besides [CLS] and [SEP]."""
+  available = tf.cast(available, ids_a.row_splits.dtype)
+  length_a = ids_a.row_lengths()  # [B]
+  length_b = tf.zeros_like(length_a) if ids_b is None else ids_b.row_lengths()
+  # As in `tokenization.pack_pair`.
+  keep_a = tf.minimum(
+    length_a, tf.maximum(available - length_b, (available + 1) // 2)
+  )
+  keep_b = tf.minimum(length_b, available - keep_a)
+  # One gather collects all rows from one list of ids. Each row consists of a
+  # few ranges of that list; [CLS] and [SEP] are ranges of length 1.
+  values = [tf.constant([cls_id, sep_id], ids_a.dtype), ids_a.values]
+  first = tf.zeros_like(length_a)
+  start_a = ids_a.row_starts() + 2
+  separator = (first + 1, first + 2)
+  ranges = [(first, first + 1), (start_a, start_a + keep_a), separator]
+  length = keep_a + 2
+  if ids_b is not None:
+    values.append(ids_b.values)
+    start_b = ids_b.row_starts() + 2 + tf.size(ids_a.values, length_a.dtype)
+    ranges += [(start_b, start_b + keep_b), separator]
+    length += keep_b + 1
+  starts, ends = (
+    tf.reshape(tf.stack(column, axis=1), [-1]) for column in zip(*ranges)
+  )
+  ids = tf.gather(tf.concat(values, 0), tf.ragged.range(starts, ends).values)
+  # Models do not accept length 0, which an empty batch would have.
+  longest = tf.maximum(tf.reduce_max(length), 2 if ids_b is None else 3)
+  rows = tf.RaggedTensor.from_row_lengths(ids, length, validate=False)
+  mask = tf.sequence_mask(length, longest, tf.int32)
+  # Segment 0 ends with the first [SEP].
+  segments = mask - tf.sequence_mask(keep_a + 2, longest, tf.int32)
+  return {
+    "input_ids": rows.to_tensor(shape=tf.stack([-1, longest])),
+    "input_mask": mask,
+    "segment_ids": segments,
+  }
