@@ -367,7 +367,9 @@ def _of_unigram(
     "lower_case": "Lowercase" in names,
     "keep_accents": "NFKD" not in names,
   }
-  ours = hf_tokenizer.normalizers(model, tokenization.TextRules(**rules))
+  ours = hf_tokenizer.normalizers(
+    model, tokenization.TextRules(**rules), with_classes=False
+  )
   if names == [*_names(ours), "Metaspace"]:
     return made, rules
   # It writes one of these two, or both.
