@@ -216,10 +216,10 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   ) -> Any:
     try:
       return method(*args, **options)
-    except UnicodeDecodeError as error:
+    except (RuntimeError, UnicodeDecodeError) as error:
       raise ValueError(
-        f"{self.model_file!r} is damaged, because its rules turn a text into "
-        "bytes that are not UTF-8: copy it again."
+        f"{self.model_file!r} is damaged, because it cannot tokenize a text: "
+        "copy it again."
       ) from error
 
   def _split_piece(self, piece: str) -> list[tuple[int, int, int]]:

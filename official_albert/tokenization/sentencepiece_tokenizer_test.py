@@ -234,8 +234,20 @@ def test_rules_that_give_no_utf_8_are_refused(model_file):
 
   content = _changed(change, model_file.read_bytes())
   tokenizer = tokenization.SentencePieceTokenizer(content)
-  with pytest.raises(ValueError, match="is damaged, because its rules turn a"):
+  with pytest.raises(ValueError, match="is damaged, because it cannot"):
     tokenizer.tokenize("\uac00")
+
+
+def test_offsets_of_a_letter_that_is_a_control_piece_are_refused(model_file):
+  def change(model):
+    model.trainer_spec.model_type = model.trainer_spec.BPE
+    (letter,) = (x for x in model.pieces if x.piece == "r")
+    letter.type = letter.CONTROL
+
+  content = _changed(change, model_file.read_bytes())
+  tokenizer = tokenization.SentencePieceTokenizer(content)
+  with pytest.raises(ValueError, match="is damaged, because it cannot"):
+    tokenizer.encode_with_offsets("r")
 
 
 @pytest.mark.parametrize(
