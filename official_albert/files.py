@@ -363,6 +363,7 @@ def new_folder(path: str) -> Iterator[str]:
   if is_remote(path):
     with tempfile.TemporaryDirectory(prefix="official-albert-") as temporary:
       yield temporary
+      check_new_folder(path)  # Again, as the body takes time.
       _upload(temporary, path)
     return
   parent = os.path.dirname(os.path.abspath(path))
@@ -393,6 +394,9 @@ def _upload(folder: str, path: str) -> None:
     return -name.count("/"), name.endswith((".json", ".pb")), name
 
   marker, names = os.path.join(path, _UPLOADING), walk(folder)
+  left = {*walk(path)} - {_UPLOADING}  # By an interrupted upload.
+  for name in sorted(left, key=position, reverse=True):
+    remove(os.path.join(path, name))
   write_json(marker, names)
   for name in sorted(names, key=position):
     copy(os.path.join(folder, name), os.path.join(path, name))

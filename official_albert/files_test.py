@@ -367,14 +367,15 @@ def test_an_upload_that_was_interrupted_starts_again(gcs, client):
   names = ["a/b.json", "b.json", "c"]
   for folder, others in (("cut", []), ("used", ["1/saved_model.pb"])):
     path = f"gs://bucket/{folder}"
-    gcs.write(f"{path}/.uploading", json.dumps(names).encode())
-    for name in ("c", *others):
+    before = json.dumps(["a/b.json", "c", "d"]).encode()
+    gcs.write(f"{path}/.uploading", before)
+    for name in ("c", "d", *others):
       gcs.write(f"{path}/{name}", b"old")
     first = len(gcs.requests)
     found = client(_error, _write_folder, path, names)
     if others:  # They stay.
       assert found[0] == "FileExistsError"
-      assert len(gcs.names(f"{path}/")) == 3
+      assert len(gcs.names(f"{path}/")) == 4
       continue
     assert gcs.names(f"{path}/") == [f"{path}/{name}" for name in names]
     assert gcs.read(f"{path}/c") == b"c"
