@@ -1,12 +1,9 @@
 """Turns raw text into masked, SOP-labeled records, locally or with Apache Beam.
 
-Documents are split into sentences, paired, masked and written to shards, whose
-bytes depend on the text and the settings only. Workers load no TensorFlow.
-
-The way of a document to a shard is in three files: `documents` cuts files into
-blocks, the functions of `build_worker` make the examples of a shard of them,
-and `dataset_builder` runs these on one machine. `beam_builder` is another
-engine.
+The bytes of the shards depend on the text and the settings only. The way of a
+document to a shard is in three files: `documents` cuts files into blocks,
+`build_worker` makes the examples of a shard of them, and `dataset_builder` runs
+both on one machine. `beam_builder` is another engine.
 """
 
 from official_albert.tasks.pretraining.data.data_statistics import (

@@ -41,8 +41,6 @@ _RUNNERS = {
   # Beam does not know the short name.
   "DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner",
 }
-# The split and the index of a shard.
-_Shard = tuple[str, int]
 
 
 def build_dataset_with_beam(
@@ -51,8 +49,7 @@ def build_dataset_with_beam(
   """Builds a dataset and returns its manifest; ignores `num_workers`.
 
   `runner` is a name such as "DataflowRunner", and `options` are further options
-  of the pipeline, in command-line syntax. An error of a step is raised as by
-  the local engine.
+  in command-line syntax. An error is raised as by the local engine.
   """
   logger = logging.getLogger("apache_beam")
   # A remote runner tells about its job; the local one logs tracebacks.
@@ -98,8 +95,7 @@ def _add_steps(
 ) -> None:
   """Adds all steps to a pipeline.
 
-  No step has side inputs or several outputs, which Beam's runner on Dask
-  computes once for each element or mixes.
+  Beam's runner on Dask fails with side inputs and with several outputs.
   """
   # Shards without records are written too.
   every_shard = [
@@ -133,7 +129,7 @@ def _read_blocks(
 
 def _tokenize(
   block: documents.Block, job: build_worker.Job
-) -> Iterator[tuple[_Shard, build_worker.Tokenized]]:
+) -> Iterator[tuple[tuple[str, int], build_worker.Tokenized]]:
   """Yields each document with each of its shards."""
   for found in job.tokenize(block):
     name = settings.HELDOUT if found.is_heldout else settings.TRAIN
@@ -145,7 +141,7 @@ def _tokenize(
 
 
 def _write_shard(
-  element: tuple[_Shard, Iterable[Any]], job: build_worker.Job
+  element: tuple[tuple[str, int], Iterable[Any]], job: build_worker.Job
 ) -> None:
   """Writes a shard, given its documents."""
   shard, items = element

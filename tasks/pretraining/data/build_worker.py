@@ -74,10 +74,10 @@ def _hash(content: bytes, seed: int) -> int:
 
 
 def shards_of(texts: Any, duplicates: Any, num_shards: int) -> np.ndarray:
-  """Returns the shards of duplicates of documents, <int64>[...].
+  """Returns the shards of documents' duplicates, <int64>[N].
 
-  `texts` are the hashes of their texts, <uint64>[...], and `duplicates` numbers
-  from 0, <int>[...]. Either may be a single one.
+  `texts` are hashes of the texts, and `duplicates` numbers from 0: N of one,
+  and N or 1 of the other.
   """
   # The finalizer of SplitMix64 (Steele, Lea and Flood, 2014) is a good hash.
   steps = np.atleast_1d(duplicates).astype(np.uint64) + np.uint64(1)
@@ -92,7 +92,6 @@ class Job:
   """The functions of a dataset and what they need, for any process."""
 
   def __init__(self, settings: BuildSettings):
-    """Opens the tokenizer."""
     self.settings = settings
     self.tokenizer = settings.open_tokenizer()
     length = settings.examples.max_seq_length
@@ -105,10 +104,7 @@ class Job:
     )
 
   def tokenize(self, block: documents.Block) -> Iterator[Tokenized]:
-    """Reads the documents of a block and tokenizes them.
-
-    Sentences without tokens and documents without sentences are omitted.
-    """
+    """Yields the documents of a block, without what has no tokens."""
     settings = self.settings
     texts = documents.parse(block, settings.reading)
     encoded = iter(self.tokenizer.encode_batch([*itertools.chain(*texts)]))
@@ -243,8 +239,7 @@ class Job:
       raise ValueError(
         f"the {counts['documents']} {name} documents of "
         f"{files.quote(self.settings.input_files, most=200)} give no example: "
-        "use more text or another --heldout_share; put one sentence on a line, "
-        "and blank lines only between documents."
+        "use more text or another --heldout_share, with one sentence on a line."
       )
     text = data_statistics.summarize_text(
       counts, pieces, self.tokenizer.special_ids, self.tokenizer.unk_id

@@ -1,8 +1,7 @@
 """Counts examples, and computes the manifest's statistics.
 
-Counts are sums, so the total does not depend on how the work is divided among
-processes. Only `summarize_text` and `summarize_examples` compute quotients. A
-`collections.Counter` adds counts by its method `update`.
+Counts are sums, which `collections.Counter.update` adds, so the total does not
+depend on how the work is divided. Quotients are computed at the end.
 """
 
 from __future__ import annotations
@@ -63,13 +62,10 @@ def summarize_text(
 ) -> dict[str, Any]:
   """Returns the statistics of the documents for the manifest.
 
-  `pieces` <int64>[V] are the occurrences of each piece in the text. Besides
-  those of `count_examples`, there are counts of documents, segments, duplicate
-  documents, and used tokens: those of each duplicate that was made.
-
-  `truncated_share` is that of the used tokens that are in no example; with
-  "nsp", random segments hide a part of them. The entropy of the tokens that are
-  not special is the loss of the best masked LM that ignores the context.
+  `pieces` <int64>[V] are the occurrences of each piece in the text. Used tokens
+  are those of each duplicate; `truncated_share` of them is in no example ("nsp"
+  hides a part by its random segments). The entropy of the tokens that are not
+  special is the loss of the best masked LM that ignores the context.
   """
   text_tokens = int(pieces.sum())
   plain = np.delete(pieces, sorted(special_ids))
@@ -96,11 +92,10 @@ def summarize_examples(counts: Mapping[str, int]) -> dict[str, Any]:
   `kept_share` includes random pieces that happen to equal the token. Examples
   without predictions have no statistics of masks. `length_only_accuracy` is
   that of a guess by lengths alone (swapped if the first segment is longer)
-  where they differ; with dynamic masks, the one expected for the swaps of
-  training.
+  where they differ; with dynamic masks, the one expected for training.
   """
   instances, tokens = counts["instances"], counts["tokens"]
-  predictions = counts["predictions"]
+  predictions, unequal = counts["predictions"], counts["unequal_pairs"]
   summary = {
     "instances": instances,
     "tokens": tokens,
@@ -108,9 +103,7 @@ def summarize_examples(counts: Mapping[str, int]) -> dict[str, Any]:
     "padding_share": _share(counts["slots"] - tokens, counts["slots"]),
     "segment_a_share": _share(counts["segment_a_tokens"], tokens),
     "label_1_share": _share(counts["label_1"], instances),
-    "length_only_accuracy": _share(
-      counts["told_by_length"], counts["unequal_pairs"]
-    ),
+    "length_only_accuracy": _share(counts["told_by_length"], unequal),
   }
   if instances and not predictions:
     # The swaps are drawn in training, like the masks.

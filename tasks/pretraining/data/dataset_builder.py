@@ -88,8 +88,7 @@ def open_build(
     "tokenizer": job.tokenizer.sha256,
     **settings.content(weights),
     "random_seed": settings.random_seed,
-    # Reading a corpus twice for a checksum would take longer than most resumed
-    # builds save.
+    # Checksums would take longer than most resumed builds save.
     "input_files": [[path, *stat] for path, stat in reader.stats.items()],
     # Another release may cut the text in other blocks.
     "block_bytes": documents.BLOCK_BYTES,
@@ -103,11 +102,9 @@ def open_build(
     )
   local = local_folder(output_dir)
   staging, lock = (os.path.join(local, name) for name in (_STAGING, _LOCK))
-  is_new = local != output_dir or not os.path.isdir(local)
   os.makedirs(local, exist_ok=True)
   with contextlib.ExitStack() as stack:
-    if is_new:
-      stack.callback(_remove_empty, local)
+    stack.callback(_remove_empty, local)
     # A file, because NFS locks nothing that is open for reading only.
     stack.enter_context(
       files.lock(
@@ -282,7 +279,7 @@ def _read_rows(job: build_worker.Job, staging: str) -> np.ndarray:
 def _write_shard(
   job: build_worker.Job, staging: str, shard: tuple[str, int]
 ) -> int:
-  """Writes the shard with an index of a split."""
+  """Writes a shard of a split."""
   name, index = shard
   rows, num_shards = _read_rows(job, staging), len(job.settings.shards[name])
   is_there = np.zeros(len(rows), bool)
@@ -311,9 +308,8 @@ def _write_shards(job: build_worker.Job, staging: str, report: _Report) -> None:
   for name, shards in job.settings.shards.items():
     is_there = rows["is_heldout"] == (name == HELDOUT)
     _check_memory(job.settings, rows[is_there], len(shards))
-    for index, file in enumerate(shards):
-      if f"{file}.json" not in finished:
-        missing.append((name, index))
+    places = enumerate(shards)
+    missing += [(name, i) for i, x in places if f"{x}.json" not in finished]
   if not missing:
     return
   remove_files(folder, [tfrecords.MANIFEST_FILE])

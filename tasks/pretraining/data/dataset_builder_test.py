@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import hashlib
 import importlib.metadata
 import os
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -17,6 +15,7 @@ from official_albert.tasks.pretraining import data
 from official_albert.tasks.pretraining.data import dataset_builder
 from official_albert.tfrecords import reader
 
+_NSP = {"examples": data.ExampleSettings(sentence_pair="nsp")}
 _WORDS = "mat dogs ran under old trees while birds sang"
 _EXAMPLES = data.ExampleSettings(max_seq_length=29, max_predictions_per_seq=5)
 
@@ -61,6 +60,7 @@ def test_manifest_describes_the_folder(corpus, built):
   assert manifest.tokenizer.sha256 == hashlib.sha256(model).hexdigest()
   assert manifest.settings == {
     "input_files": ["a.txt", "b.txt.gz"],
+    "input_weights": [1.0, 1.0],
     "do_lower_case": True,
     "keep_accents": False,
     "split_sentences": False,
@@ -87,11 +87,7 @@ def test_statistics_match_the_records(built):
   tokens = parsed["input_mask"].sum()
   assert found["tokens"] == tokens
   assert found["predictions"] == parsed["masked_lm_weights"].sum()
-  assert abs(found["masked_share_of_tokens"] - 0.15) < 0.02
-  labels = parsed["next_sentence_labels"]
-  assert found["label_1_share"] == labels.mean()
-  # 4 standard errors.
-  assert abs(labels.mean() - 0.5) < 2 / np.sqrt(len(labels))
+  assert found["label_1_share"] == parsed["next_sentence_labels"].mean()
   # What is not truncated, or a single word, is in the examples.
   text = 3 * found["text_tokens"]  # The duplicates.
   in_examples = found["tokens"] - 3 * found["instances"]
@@ -167,32 +163,6 @@ def test_duplicates_are_dropped_and_weights_multiply(build, tmp_path):
     assert (found["documents"], found["instances"]) == (documents, examples)
 
 
-def test_heldout_documents_are_used_once_and_not_trained_on(build, tmp_path):
-  words = "the cat sat on a mat and dogs ran under old trees".split()
-  text = "\n\n".join(
-    f"{word} the cat sat\non a mat under {word}" for word in words
-  )
-  (tmp_path / "a.txt").write_text(text)
-  examples = dataclasses.replace(
-    _EXAMPLES, masking="dynamic", short_seq_prob=0.0
-  )
-  manifest = build(
-    tmp_path / "data",
-    input_files=str(tmp_path / "a.txt"),
-    heldout_share=0.25,
-    examples=examples,
-    num_shards=1,
-  )
-  contents = {}
-  for name in ("train", "heldout"):
-    rows = _parsed(tmp_path / "data", manifest, name)["input_ids"]
-    contents[name] = {tuple(sorted(row)) for row in rows.tolist()}
-    found = manifest.split(name).statistics["documents"]
-    assert len(rows) == found * (3 if name == "train" else 1)
-    assert len(contents[name]) == found
-  assert not contents["train"] & contents["heldout"]
-
-
 def test_more_shards_than_examples(build, tmp_path):
   # The second sentence is empty once it is normalized.
   (tmp_path / "a.txt").write_text("the cat sat on a mat\n\u200b\n")
@@ -215,22 +185,10 @@ def test_more_shards_than_examples(build, tmp_path):
     ("\u200b", {}, "there is no text in .*a.txt'"),
     ("one", {"heldout_share": 0.0}, "a.txt' give no example"),
     ("the cat\nsat", {}, "the 0 train documents of .*a.txt' give no exam"),
-    (
-      "the cat\nsat",
-      {
-        "examples": data.ExampleSettings(sentence_pair="nsp"),
-        "heldout_share": 0.0,
-      },
-      "another document, and a shard has only one",
-    ),
+    ("the cat\nsat", {"heldout_share": 0.0, **_NSP}, "a shard has only one"),
     ("the cat", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
     ("the cat", {"input_files": "nowhere*"}, "no input file matches"),
     ("the cat", {"input_files": "a:0"}, "weight of a is 0, but must be above"),
-    (
-      "the cat",
-      {"input_files": "a:1001"},
-      "weight of a is 1001, .* most 1,000",
-    ),
     ("the cat", {"dupe_factor": 0}, "dupe_factor is 0, but must be from 1"),
     ("the cat", {"heldout_share": 1.0}, "heldout_share is 1.0"),
     ("the cat", {"num_shards": 2**31}, "must be from 1 to 99999"),
@@ -245,25 +203,3 @@ def test_bad_input_is_refused_and_leaves_nothing(
   with pytest.raises((ValueError, FileNotFoundError), match=message):
     build(tmp_path / "data", **{"input_files": str(path), **changes})
   assert os.listdir(tmp_path) == ["a.txt"]
-
-
-def test_build_resumes_after_a_full_disk(
-  build, whole, hash_files, small_pieces, tmp_path, monkeypatch
-):
-  frame, left = tfrecords.writer.frame, 150
-
-  def fills_up(*args):
-    nonlocal left
-    left -= 1
-    if left < 0:
-      raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    return frame(*args)
-
-  with monkeypatch.context() as patch:
-    patch.setattr(tfrecords.writer, "frame", fills_up)
-    with pytest.raises(OSError, match="No space left"):
-      build(tmp_path / "data")
-  assert "dataset.json" not in os.listdir(tmp_path / "data")
-  assert not list(tmp_path.rglob("*.tmp"))
-  build(tmp_path / "data")
-  assert hash_files(tmp_path / "data") == whole

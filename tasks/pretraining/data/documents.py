@@ -93,10 +93,7 @@ def _kind(path: str, column: str) -> str:
 
 
 def _read_blocks(block: Block, file: Any, column: str) -> Iterator[Block]:
-  """Yields the blocks of an open file, given an empty one of it.
-
-  All but the last, which may be empty, have at least `BLOCK_BYTES`.
-  """
+  """Yields the blocks of an open file, given an empty one of it."""
   path, is_text, is_empty = block.path, block.kind == "text", True
   if block.kind == "rows":
     content = _table_rows(path, file, column)
@@ -165,8 +162,7 @@ def parse(block: Block, settings: ReaderSettings) -> list[list[str]]:
       line = raw.decode("utf-8-sig" if number == 1 else "utf-8").strip()
     except UnicodeDecodeError as error:
       raise ValueError(
-        f"{where}, is not UTF-8 (byte {error.start + 1} of the line): convert "
-        "the file, for example with iconv."
+        f"{where}, is not UTF-8: convert the file, for example with iconv."
       ) from error
     if not is_text or not line:
       found.append([])
@@ -218,11 +214,8 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
 def find_files(patterns: str) -> dict[str, float]:
   """Finds the files of a comma-separated list of names and globs.
 
-  They have the order of the list and are sorted within a glob, without
-  repetitions. A name or glob without a file is an error.
-
-  Returns the weight of each file. A name or glob may end with it, such as
-  `wiki/*:2`; it is 1 by default. Only pretraining records have weights.
+  Returns the weight of each file, which a name or glob may end with, such as
+  `wiki/*:2`; it is 1 by default. A name or glob without a file is an error.
   """
   names = [name.strip() for name in patterns.split(",") if name.strip()]
   if not names:

@@ -39,10 +39,8 @@ class Instance(NamedTuple):
   Attributes:
     original: <int32>[L], `[CLS] A [SEP] B [SEP]`.
     shown: <int32>[L], the masked sequence, which is the model's input.
-    positions: <int>[M], the positions to predict, ascending; none with dynamic
-      masking.
-    boundary: <bool>[L], True at [CLS], [SEP] and every piece that starts a
-      word.
+    positions: <int>[M], those to predict, ascending; none with dynamic masks.
+    boundary: <bool>[L], True at [CLS], [SEP] and each start of a word.
     first_separator: the position of the first [SEP].
     label: 0 for segments in order, 1 for swapped or random segments.
   """
@@ -74,7 +72,7 @@ def create_instance(
   shown, positions = tokens, np.zeros(0, np.int64)
   if settings.masking != "dynamic":
     is_compat = settings.masking == "compat"
-    positions, _ = choose_ngrams(
+    positions = choose_ngrams(
       boundary if settings.do_whole_word_mask else np.ones_like(boundary),
       separator,
       num_to_predict(
@@ -108,7 +106,7 @@ def choose_ngrams(
   thresholds: np.ndarray,
   rng: np.random.Generator,
   across_separator: bool = False,
-) -> tuple[np.ndarray, list[int]]:
+) -> np.ndarray:
   """Chooses whole n-grams of units, at most `budget` tokens in total.
 
   Deviation: no n-gram reaches across [SEP]. The original's list of words skips
@@ -127,8 +125,7 @@ def choose_ngrams(
     across_separator: as in the original, for --masking=compat.
 
   Returns:
-    The chosen positions <int64>[M], ascending, and the number of units of each
-    n-gram, in order of selection.
+    The chosen positions <int64>[M], ascending.
   """
   places = np.arange(len(starts))
   ends: Any
@@ -150,22 +147,19 @@ def choose_ngrams(
     ends = np.where(units < middle, middle, last)
   lengths = 1 + np.searchsorted(thresholds, rng.random(len(units)), "right")
   ends = np.minimum(units + lengths, ends)
-  chosen, ngram_lengths = _take_ngrams(edges, units, ends, budget)
-  return places[chosen], ngram_lengths
+  return places[_take_ngrams(edges, units, ends, budget)]
 
 
 def _take_ngrams(
   edges: np.ndarray, units: np.ndarray, ends: np.ndarray, budget: int
-) -> tuple[np.ndarray, list[int]]:
+) -> np.ndarray:
   """Takes each n-gram in order if it is free and fits into the budget.
 
   `edges` <int>[U + 1] are the starts of the units and the end of the last.
-  N-gram n has the units from units[n] to ends[n] - 1, or only the first few of
-  them if the budget is short.
+  N-gram n has the units from units[n] to ends[n] - 1, or the first few of them.
   """
   edge = edges.tolist()
   covered = bytearray(edge[-1])
-  taken = []
   for unit, end in zip(units.tolist(), ends.tolist()):
     start = edge[unit]
     size = edge[end] - start
@@ -176,11 +170,10 @@ def _take_ngrams(
     if size > budget or covered.find(1, start, start + size) >= 0:
       continue
     covered[start : start + size] = b"\x01" * size
-    taken.append(end - unit)
     budget -= size
     if not budget:
       break
-  return np.flatnonzero(np.frombuffer(covered, np.uint8)), taken
+  return np.flatnonzero(np.frombuffer(covered, np.uint8))
 
 
 def replace_tokens(
@@ -240,13 +233,9 @@ def pad_instances(
   rows, columns = np.nonzero(weights)
   restored = shown.copy()
   restored[rows, positions[rows, columns]] = labels[rows, columns]
-  repeats = (np.diff(positions) <= 0) & weights[:, 1:]
   # `python -O` would skip assert statements.
-  original = _pad([x.original for x in instances], length)
-  if repeats.any() or (restored != original).any():
-    raise AssertionError(
-      "an example has a position twice or does not restore its text."
-    )
+  if (restored != _pad([x.original for x in instances], length)).any():
+    raise AssertionError("an example does not restore its text.")
   return {
     **features,
     "masked_lm_positions": positions,

@@ -161,8 +161,7 @@ def test_another_number_of_shards_needs_no_new_tokens(
     patch.setattr(dataset_builder, "_MEMORY_SHARE", 1e-6)
     dataset_builder.build_dataset(make_settings(tmp_path, num_shards=1))
   assert calls["tokenize"] > 5
-  build_killed(make_settings(tmp_path, num_shards=3), _RECORD, 200)
-  build_killed(make_settings(tmp_path, num_shards=4), _MANIFEST, 1)
+  build_killed(make_settings(tmp_path, num_shards=3), _RECORD, 3)
   calls.clear()
   dataset_builder.build_dataset(make_settings(tmp_path))
   assert hash_files(tmp_path) == whole
@@ -178,25 +177,17 @@ def test_other_settings_and_other_input_do_not_resume(
   settings = make_settings(folder, input_files=files)
   build_killed(settings, "build_worker.Job.write_shard", 3)
   before = _finished(folder)
+  model_file = str(text / "toy.model")
   other = dataclasses.replace(
-    settings,
-    spm_model_file=str(text / "toy.model"),
-    dupe_factor=2,
-    random_seed=1,
+    settings, spm_model_file=model_file, dupe_factor=2, random_seed=1
   )
   with open(text / "toy.model", "ab") as model:
     model.write(b"\xa2\x06\x01x")  # An unknown field: the pieces are the same.
   time = (text / "a.txt").stat().st_mtime_ns
   os.utime(text / "a.txt", ns=(time, time + 1000))
   names = "unicode, tokenizer, input_files, dupe_factor, random_seed"
-  with (
-    monkeypatch.context() as patch,
-    pytest.raises(
-      ValueError,
-      match=rf"unfinished build with other settings \({names}\):"
-      ".*repeat its command.*use --overwrite or remove it",
-    ),
-  ):
+  message = rf"unfinished build with other settings \({names}\): repeat"
+  with monkeypatch.context() as patch, pytest.raises(ValueError, match=message):
     patch.setattr("unicodedata.unidata_version", "12.1.0")
     dataset_builder.build_dataset(other)
   assert _finished(folder) == before
@@ -223,7 +214,7 @@ def test_a_kill_at_the_end_leaves_a_whole_dataset(
 
 
 def test_old_dataset_stays_until_the_first_new_shard(
-  make_settings, hash_files, whole, calls, tmp_path
+  make_settings, hash_files, whole, tmp_path
 ):
   dataset_builder.build_dataset(make_settings(tmp_path, dupe_factor=1))
   # Files of another dataset are replaced, too; others stay.
@@ -233,21 +224,13 @@ def test_old_dataset_stays_until_the_first_new_shard(
   # --overwrite replaces another unfinished build and resumes its own.
   overwrite = make_settings(tmp_path, overwrite=True)
   another = dataclasses.replace(overwrite, random_seed=1)
-  build_killed(another, "build_worker.Job.make_examples", 1)
-  (tmp_path / "dataset.json").write_bytes(b"x")
-  with pytest.raises(ValueError, match="already holds a dataset"):
-    dataset_builder.build_dataset(make_settings(tmp_path))
+  build_killed(another, "dataset_builder.np.savez", 9)
   build_killed(overwrite, "dataset_builder.np.savez", 3)
-  left = hash_files(tmp_path)
-  del left[".lock"], left["dataset.json"], old["dataset.json"]
-  assert left == old and (tmp_path / "dataset.json").exists()
-  with pytest.raises(ValueError, match="already holds a dataset"):
-    dataset_builder.build_dataset(make_settings(tmp_path))  # The same settings.
-  build_killed(overwrite, _RECORD, 200)
+  assert old.items() <= hash_files(tmp_path).items()
+  assert _finished(tmp_path) == (2, 0)
+  build_killed(overwrite, _RECORD, 3)
   assert "dataset.json" not in os.listdir(tmp_path)
-  calls["tokenize"] = 0
   dataset_builder.build_dataset(overwrite)
-  assert calls["tokenize"] == 0
   assert hash_files(tmp_path) == {**whole, "notes.txt": old["notes.txt"]}
   # Bad text is found before the dataset is touched, bad settings after that.
   (tmp_path / "bad.txt").write_bytes(b"a\n\xff")
@@ -259,11 +242,8 @@ def test_old_dataset_stays_until_the_first_new_shard(
   (tmp_path / "bad.txt").write_bytes(b"one\n\ntwo")
   with pytest.raises(ValueError, match="give no example"):
     dataset_builder.build_dataset(dataclasses.replace(bad, num_shards=3))
-  assert (
-    hash_files(tmp_path).items()
-    >= {name: whole[name] for name in whole if name.startswith("train")}.items()
-  )
-  assert not list(tmp_path.glob("*-of-00003.tfrecord"))
+  assert len([*tmp_path.glob("train-*-of-00005.tfrecord")]) == 5
+  assert not [*tmp_path.glob("*-of-00003.tfrecord")]
   assert ".unfinished" not in os.listdir(tmp_path)
 
 
@@ -282,20 +262,11 @@ def test_upload_to_a_bucket_resumes(
   assert not calls["tokenize"] and calls["make_examples"] == 4
   assert hash_files(tmp_path) == whole
   assert not local.exists()
-  with pytest.raises(ValueError, match="already holds a dataset"):
-    dataset_builder.build_dataset(make_settings(f"file://{tmp_path}"))
-  assert not local.exists()
 
 
-def test_second_build_is_refused_until_the_first_has_ended(
-  make_settings, hash_files, whole, tmp_path
-):
+def test_second_build_is_refused(make_settings, tmp_path):
   with dataset_builder.open_build(make_settings(tmp_path, random_seed=0)):
     for overwrite in (False, True):
       settings = make_settings(tmp_path, overwrite=overwrite)
-      with pytest.raises(
-        OSError, match="another process is building a dataset"
-      ):
+      with pytest.raises(OSError, match="another process is building"):
         dataset_builder.build_dataset(settings)
-  dataset_builder.build_dataset(settings)
-  assert hash_files(tmp_path) == whole

@@ -17,8 +17,6 @@ import numpy as np
 
 from official_albert.tasks.pretraining.data.settings import ExampleSettings
 
-_COMPAT_DRAWS = 10
-
 
 class Document(NamedTuple):
   """The tokens of a document.
@@ -52,16 +50,14 @@ def create_pairs(
 
   `word_start_table` is <bool>[V], whether a piece starts a word.
 
-  With --masking=compat, two quirks of the original are reproduced: a chunk of a
-  single segment is paired with a random one and labeled 1, even with "sop"; and
-  a random segment may come from the document itself.
+  As in the original, --masking=compat pairs a chunk of a single segment with a
+  random one and labels it 1, even with "sop".
 
   Deviation: with "sop", a coin decides for each chunk whether it is taken from
-  the start or from the end of what remains of the document. The original always
-  takes it from the start. The segment that crosses the target is longer than
-  the average and would always be in B, so the lengths alone would tell the
-  order of up to 59% of the pairs. For the same reason, `_draw_cut` balances the
-  cuts.
+  the start (as in the original) or from the end of what remains. The segment
+  that crosses the target is longer than the average and would always be in B,
+  so the lengths alone would tell the order of up to 59% of the pairs. For the
+  same reason, `_draw_cut` balances the cuts.
   """
   kind, compat = settings.sentence_pair, settings.masking == "compat"
   is_balanced = kind == "sop" and not compat
@@ -90,7 +86,7 @@ def create_pairs(
     if kind == "nsp" or (compat and is_single):
       if is_single or rng.random() < 0.5:
         label = 1
-        other = documents[_draw_another(len(documents), index, rng, compat)]
+        other = documents[_draw_another(len(documents), index, rng)]
         b = _random_segments(other, target - len(a), rng)
         first = cut  # The other segments are for the next chunk.
     else:
@@ -151,28 +147,19 @@ def _middle_word_start(
   return int(nearest[rng.integers(len(nearest))])
 
 
-def _draw_another(
-  count: int, index: int, rng: np.random.Generator, compat: bool
-) -> int:
+def _draw_another(count: int, index: int, rng: np.random.Generator) -> int:
   """Draws a document other than `index`.
 
-  Deviation: the original (and --masking=compat) uses the document itself after
-  drawing it ten times in a row.
+  Deviation: the original uses the document itself after drawing it ten times.
   """
-  if not compat:
-    if count == 1:
-      raise ValueError(
-        "sentence_pair nsp takes segments from another document, and a shard "
-        "has only one: use more text, fewer shards or another --heldout_share; "
-        "separate documents by blank lines."
-      )
-    other = int(rng.integers(count - 1))
-    return other + (other >= index)
-  for _ in range(_COMPAT_DRAWS):
-    other = int(rng.integers(count))
-    if other != index:
-      break
-  return other
+  if count == 1:
+    raise ValueError(
+      "nsp and compat take segments from another document, and a shard has "
+      "only one: use more text, fewer shards or another --heldout_share, and "
+      "separate documents by blank lines."
+    )
+  other = int(rng.integers(count - 1))
+  return other + (other >= index)
 
 
 def _random_segments(

@@ -213,11 +213,10 @@ class BuildSettings:
 
   def content(self, weights: Mapping[str, float]) -> dict[str, Any]:
     """Returns what shapes the records, given the weight of each input file."""
-    weighted = {"input_weights": [*weights.values()]}
     sentencex = importlib.metadata.version("sentencex")
     return {
       "input_files": [os.path.basename(path) for path in weights],
-      **(weighted if {*weights.values()} != {1.0} else {}),
+      "input_weights": [*weights.values()],
       "do_lower_case": self.do_lower_case,
       "keep_accents": self.keep_accents,
       **dataclasses.asdict(self.reading),

@@ -30,15 +30,11 @@ def parallel_map(
 
   0 is a worker for each processor; with one, everything runs in this process.
   Only a few items are in flight at a time, so neither a long input nor a slow
-  consumer fills the memory. The processes end with the context.
+  consumer fills the memory. A process that dies is an OSError.
 
   The function, items and results go through temporary files: a
   `ProcessPoolExecutor` waits forever for the rest of a long message if its
   process is killed in the middle.
-
-  Raises:
-    OSError: a process died.
-    Exception: an exception of `function` or `items`.
   """
   num_workers = num_workers or machine.cpu_count()
   if num_workers == 1:
