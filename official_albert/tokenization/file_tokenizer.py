@@ -253,7 +253,11 @@ def check_texts(texts: Any, name: str) -> list[str]:
   """
   if isinstance(texts, (str, bytes)):
     texts = [texts]
-  elif not isinstance(texts, Iterable) or isinstance(texts, Mapping):
+  elif (
+    not isinstance(texts, Iterable)
+    or isinstance(texts, Mapping)
+    or getattr(texts, "ndim", 1) != 1  # A DataFrame has the names of columns.
+  ):
     raise TypeError(
       f"{name} must be a text or a list of texts, not {texts!r:.80}; the texts "
       "of pairs are two lists."

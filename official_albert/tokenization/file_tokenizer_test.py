@@ -10,6 +10,12 @@ from official_albert.tokenization import file_tokenizer
 CLS, SEP = 2, 3
 
 
+class Table(list):
+  """Like a DataFrame of pandas, whose iteration yields the columns' names."""
+
+  ndim = 2
+
+
 def pop_one_by_one(a, b, available):
   a, b = list(a), list(b)
   while len(a) + len(b) > available:
@@ -75,6 +81,7 @@ def test_a_tokenizer_opens_its_content(tokenizer):
     ({"texts": [["the", "mill"]]}, TypeError, r"texts\[0\] is \['the', 'mill'"),
     ({"texts": 7}, TypeError, "a list of texts, not 7"),
     ({"texts": {"a": "the"}}, TypeError, "a list of texts, not {'a'"),
+    ({"texts": Table(["text"])}, TypeError, r"a list of texts, not \['text'"),
     (
       {"texts": ["the"], "texts_b": ["mill", "river"]},
       ValueError,
