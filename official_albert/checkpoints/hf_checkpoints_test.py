@@ -402,6 +402,22 @@ def test_a_head_that_no_model_here_has_is_refused_by_name(name, tmp_path):
     assert hf_checkpoints.read(str(folder), "none").head == "none"
 
 
+@pytest.mark.parametrize("is_named", [True, False])
+def test_one_output_without_a_name_may_score_options(is_named, tmp_path):
+  folder = copied(tmp_path, "sequence_classification")
+  values = safetensors.numpy.load_file(str(folder / "model.safetensors"))
+  names = [f"classifier.{x}" for x in ("weight", "bias")]
+  change(folder, **{name: values[name][:1].copy() for name in names})
+  settings = dict.fromkeys(("id2label", "label2id", "num_labels"))
+  if not is_named:
+    settings["architectures"] = None
+  change_config(folder, **settings)
+  read = hf_checkpoints.read(str(folder))
+  assert read.head == "regression"
+  is_noted = any("give --head=multiple_choice" in x for x in read.notes)
+  assert is_noted != is_named
+
+
 def test_an_encoder_without_a_pooler(folder):
   names = [f"albert.pooler.{x}" for x in ("weight", "bias")]
   change(folder, **dict.fromkeys(names))

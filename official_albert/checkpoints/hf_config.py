@@ -179,6 +179,8 @@ def head_of(
     labels = _labels_of(settings, portable.count_classes(stored), path)
   elif found in ("squad1", "pretraining"):
     _check_count(settings, 2, path)
+  if found == "regression" and not (name or head):
+    found = ""  # It may score options, of which `portable.select` tells.
   return found, labels if found == "classification" else ()
 
 
