@@ -9,16 +9,6 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-# An answer has one of these outputs, by which its fields are chosen.
-MAIN_OUTPUTS = (
-  "choice",
-  "label",
-  "score",
-  "answer",
-  "mask_positions",
-  "swapped_probability",
-  "pooled_output",
-)
 # The only output of an answer to a row that the model refuses: the reason.
 ERROR = "error"
 _LETTERS = "ABCD"

@@ -44,7 +44,6 @@ KEEP_ACCENTS = flags.DEFINE_bool(
   "Keep accents and other combining marks; by default as recorded in the "
   "run.json of the encoder, else as in the original, which loses them.",
 )
-ALL = CONFIG_FILE, _SPM_MODEL_FILE, _VOCAB_FILE, LOWER_CASE, KEEP_ACCENTS
 
 
 def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:

@@ -24,7 +24,6 @@ _RECIPE: dict[str, flags.FlagHolder] = {}
 for _recipe in (common.Recipe, squad.Recipe, race.Recipe):
   _unset = dict.fromkeys(field.name for field in dataclasses.fields(_recipe))
   _RECIPE |= path_flags.define_settings(_recipe, list(_RECIPE), **_unset)
-NULL_THRESHOLD = _SETTINGS["null_score_diff_threshold"]
 
 
 def define_task(*names: str) -> flags.FlagHolder[str]:
