@@ -141,7 +141,7 @@ class LoadedModel:
     `path` is for messages; `read_model` returns `model`, None for an export.
     """
     module = source.module
-    self._path, self._source, self._module = path, source, module
+    self._path, self._module = path, module
     self._read_model = read_model
     # Callers may ask for any number of pieces.
     self._function = functools.lru_cache(maxsize=16)(_TextFunction)
