@@ -107,12 +107,12 @@ def _read_csv(
   csv.field_size_limit(_MAX_CELL_CHARACTERS)
   texts = (text for _, text in read_lines(path))
   first = next(texts)
-  headers = {x: next(csv.reader([first], delimiter=x), ()) for x in ",;\t"}
-  fitting = [x for x, header in headers.items() if {*columns} <= {*header}]
-  lines = itertools.chain([first], texts)
-  reader = csv.reader(lines, strict=True, delimiter=(*fitting, ",")[0])
   line = 1
   try:
+    headers = {x: next(csv.reader([first], delimiter=x), ()) for x in ",;\t"}
+    fitting = [x for x, header in headers.items() if {*columns} <= {*header}]
+    lines = itertools.chain([first], texts)
+    reader = csv.reader(lines, strict=True, delimiter=(*fitting, ",")[0])
     for cells in reader:
       if cells:
         yield line, cells
