@@ -54,8 +54,9 @@ def find_members(patterns: str, output_dir: str) -> list[str]:
     if not matches:
       raise FileNotFoundError(f"--members: there is no folder {pattern!r}.")
     members += filter(files.is_dir, matches)
-  places = {*map(files.absolute, members)}
-  if len(places) < max(len(members), 2) or files.absolute(output_dir) in places:
+  # One text for all names of a folder, links included.
+  output, *places = map(os.path.realpath, [output_dir, *members])
+  if len({*places}) < max(len(places), 2) or output in places:
     raise ValueError(
       f"--members are {', '.join(members)}: give two or more runs, each once, "
       "and another folder as --output_dir."

@@ -55,6 +55,7 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     file = TEST if name == "splits" else DEV
     write(tmp_path / name, [[1, 0]], file, labels)
   bare.mkdir()
+  (tmp_path / "link").symlink_to(a)
   toy_data.write_glue(str(tmp_path / "glue"), ["rte"])
   squad = "--task=squad_v2", f"--data_dir={tmp_path}"
   task, data_dir = "--task=rte", f"--data_dir={tmp_path}/glue"
@@ -67,8 +68,10 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     (f"{a},{b}", f"{a / 'predictions' / DEV}/out", "is a file, and so"),
     (f"{a}", output, f"--members are {a}: give two or more"),
     (f"{a},{b}/../a", output, "two or more runs, each once"),
+    (f"{a},{tmp_path}/link", output, "two or more runs, each once"),
     (f"{a},{tmp_path / 'none'}", output, "--members: there is no folder '"),
     (f"{a},{b}", f"{b}/../a", "another folder as --output_dir"),
+    (f"{a},{b}", f"{tmp_path}/link", "another folder as --output_dir"),
     (f"{bare},{tmp_path}/glue", output, "cannot be averaged"),
     (f"{a},{c}", output, "data of --task=rte", task, data_dir),
     (f"{a},{c}", output, "--task=rte needs --data_dir", task),
