@@ -134,12 +134,15 @@ def test_records_are_made_once(make):
   assert os.stat(folder).st_mode & 0o055 == 0o055
 
 
-def test_settings_select_the_records(make):
+def test_settings_select_the_records(make, tmp_path):
   file = make().options.tokenizer.model_file
+  more = tmp_path / "more.txt"
+  more.write_text(pathlib.Path(file).read_text() + "river\n")
   changes = [
     {},
     {"name": "toys"},
     {"tokenizer": tokenization.open_tokenizer("", file, lower_case=False)},
+    {"tokenizer": tokenization.open_tokenizer("", str(more))},
     {"max_seq_length": 8},
     {"schema": tfrecords.classification_schema(_LENGTH, True)},
     {"settings": {"labels": ["x"], "stride": 4}},

@@ -117,16 +117,12 @@ def test_lengths_do_not_tell_the_order(length, masking):
   assert len(told) > 30_000 and abs(np.mean(told) - 0.5) < 0.01
 
 
-@pytest.mark.parametrize("is_balanced, share", [(True, 1 / 2), (False, 2 / 3)])
-def test_a_is_as_often_longer_as_shorter(is_balanced, share):
-  offsets = np.array([0, 2, 6, 7, 10])  # Two of three cuts make A longer.
-  rng = np.random.default_rng(4)
-  cuts = [
-    sentence_pairs._draw_cut(offsets, 0, 4, is_balanced, rng)
-    for _ in range(4000)
-  ]
-  longer = np.mean(offsets[cuts] > 5)
-  assert abs(longer - share) < 4 * np.sqrt(share * (1 - share) / len(cuts))
+@pytest.mark.parametrize("compat, share", [(False, 1 / 2), (True, 2 / 3)])
+def test_a_is_as_often_longer_as_shorter(compat, share):
+  document = _document(1, [2, 4, 1, 3])  # Two of three cuts make A longer.
+  pairs = [_pairs([document], seed=x, compat=compat)[0] for x in range(4000)]
+  longer = np.mean([len(_in_order(pair)[0]) > 5 for pair in pairs])
+  assert abs(longer - share) < 4 * np.sqrt(share * (1 - share) / len(pairs))
 
 
 def test_single_segment_is_split_at_the_word_nearest_to_its_middle():
