@@ -72,8 +72,8 @@ def articles(
   import mwparserfromhell  # noqa: F401  # Reports it before any work.
 
   batches = _batches(paths, show)
-  with worker_pool.parallel_map(_read_batch, batches) as found:
-    for batch in found:
+  with worker_pool.open_pool(None) as parallel_map:
+    for batch in parallel_map(_read_batch, batches):
       yield from batch
 
 
@@ -133,8 +133,11 @@ def _read_wiki(root: ElementTree.Element) -> _Wiki:
   return root.get(_XML_LANGUAGE, "en"), frozenset({*prefixes, *_NAMESPACES})
 
 
-def _read_batch(batch: tuple[_Wiki, list[str]]) -> list[list[str]]:
+def _read_batch(
+  unused: None, batch: tuple[_Wiki, list[str]]
+) -> list[list[str]]:
   """Returns the sentences of the articles that are not too short."""
+  del unused
   (language, prefixes), pages = batch
   found = []
   for page in pages:

@@ -32,6 +32,7 @@ from official_albert.tasks.pretraining.data.settings import BuildSettings
 
 # The folder of an unfinished build, in that of the dataset.
 UNFINISHED = ".unfinished"
+_ASCII_SPACES = bytes(code for code in range(128) if chr(code).isspace())
 # Examples that are padded and encoded at the same time.
 _BATCH = 512
 
@@ -55,8 +56,9 @@ class Tokenized(NamedTuple):
 
 def hash_text(sentences: Sequence[str], seed: int) -> int:
   """Returns a hash below 2**64 of a seed and a text, but not of its spaces."""
-  text = " ".join(" ".join(sentences).split())
-  return _hash(text.encode(), seed)
+  # To split only what is not ASCII takes a third of the time.
+  parts = (x if x.isascii() else "".join(x.split()) for x in sentences)
+  return _hash("".join(parts).encode().translate(None, _ASCII_SPACES), seed)
 
 
 def hash_tokens(document: Document, copies: int) -> int:

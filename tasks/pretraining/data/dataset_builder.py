@@ -55,6 +55,7 @@ _ROW = np.dtype(
 # What examples may take of the memory; their size is estimated too high.
 _MEMORY_SHARE = 0.5
 _Report = Callable[[str, float, int, str], None]
+_Shared = tuple[build_worker.Job, str]  # With the folder of the tokens.
 
 
 def local_folder(output_dir: str) -> str:
@@ -204,14 +205,16 @@ def build_dataset(
   that is done, the number of tokens, and other numbers as text.
   """
   with open_build(settings) as (job, reader, staging):
-    if not files.exists(os.path.join(staging, _COLUMNS[-1])):
-      _tokenize(job, reader, staging, report)
-    _write_shards(job, staging, report)
+    shared, workers = (job, staging), settings.num_workers
+    with worker_pool.open_pool(shared, workers) as parallel_map:
+      if not files.exists(os.path.join(staging, _COLUMNS[-1])):
+        _tokenize(parallel_map, reader, staging, report)
+      _write_shards(parallel_map, job, staging, report)
     return finish(job, reader.weights)
 
 
 def _tokenize(
-  job: build_worker.Job,
+  parallel_map: worker_pool.ParallelMap,
   reader: documents.DocumentReader,
   staging: str,
   report: _Report,
@@ -226,13 +229,10 @@ def _tokenize(
       if not files.exists(paths[-1]):
         yield block, paths[-1]
 
-  tokenize = functools.partial(_tokenize_block, job)
-  workers = job.settings.num_workers
-  with worker_pool.parallel_map(tokenize, missing(), workers) as counts:
-    for count in counts:
-      num_tokens += count
-      share = reader.bytes_read / max(1, reader.total_bytes)
-      report("tokenizing", share, num_tokens, f"{len(paths):,} blocks")
+  for count in parallel_map(_tokenize_block, missing()):
+    num_tokens += count
+    share = reader.bytes_read / max(1, reader.total_bytes)
+    report("tokenizing", share, num_tokens, f"{len(paths):,} blocks")
   for name in _COLUMNS:
     target = os.path.join(staging, name)
     with files.replacing(target) as temporary, open(temporary, "wb") as file:
@@ -243,11 +243,9 @@ def _tokenize(
     os.remove(path)
 
 
-def _tokenize_block(
-  job: build_worker.Job, item: tuple[documents.Block, str]
-) -> int:
+def _tokenize_block(shared: _Shared, item: tuple[documents.Block, str]) -> int:
   """Writes the tokens of a block, the first of each sentence as ~id."""
-  block, path = item
+  (job, _), (block, path) = shared, item
   parts, rows = [np.zeros(0, np.int32)], []
   for *row, (ids, offsets) in job.tokenize(block):
     ids[offsets[:-1]] ^= -1
@@ -276,11 +274,9 @@ def _read_rows(job: build_worker.Job, staging: str) -> np.ndarray:
   return rows
 
 
-def _write_shard(
-  job: build_worker.Job, staging: str, shard: tuple[str, int]
-) -> int:
+def _write_shard(shared: _Shared, shard: tuple[str, int]) -> int:
   """Writes a shard of a split."""
-  name, index = shard
+  (job, staging), (name, index) = shared, shard
   rows, num_shards = _read_rows(job, staging), len(job.settings.shards[name])
   is_there = np.zeros(len(rows), bool)
   for duplicate in range(rows["copies"].max()):
@@ -300,7 +296,12 @@ def _write_shard(
   return job.write_shard(found, name, index)
 
 
-def _write_shards(job: build_worker.Job, staging: str, report: _Report) -> None:
+def _write_shards(
+  parallel_map: worker_pool.ParallelMap,
+  job: build_worker.Job,
+  staging: str,
+  report: _Report,
+) -> None:
   """Writes the missing shards."""
   folder = job.settings.output_dir
   finished = list_names(os.path.join(folder, build_worker.UNFINISHED))
@@ -313,13 +314,11 @@ def _write_shards(job: build_worker.Job, staging: str, report: _Report) -> None:
   if not missing:
     return
   remove_files(folder, [tfrecords.MANIFEST_FILE])
-  write, num_tokens = functools.partial(_write_shard, job, staging), 0
-  workers = job.settings.num_workers
-  with worker_pool.parallel_map(write, missing, workers) as counts:
-    for number, count in enumerate(counts, 1):
-      num_tokens += count
-      progress = f"{number:,} of {len(missing):,} shards"
-      report("making examples", number / len(missing), num_tokens, progress)
+  num_tokens = 0
+  for number, count in enumerate(parallel_map(_write_shard, missing), 1):
+    num_tokens += count
+    progress = f"{number:,} of {len(missing):,} shards"
+    report("making examples", number / len(missing), num_tokens, progress)
 
 
 def _check_memory(

@@ -118,7 +118,7 @@ _MANIFEST = "dataset_builder.tfrecords.write_manifest"
     # While writing the first and a later shard.
     ("build_worker.tfrecords.encode_examples", "", 3, 12, 0),
     (_RECORD, "", 5, 12, 0),
-    (_RECORD, "", 200, 12, 4),
+    (_RECORD, "", 200, 12, 3),
     # Between a shard and its counts.
     ("build_worker.files.write_json", "train-00003", 1, 12, 3),
     (_MANIFEST, "", 1, 12, 7),

@@ -17,8 +17,8 @@ from official_albert.tasks.pretraining.data import worker_pool
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
-def _negate(number):
-  if number == 20:
+def _negate(twenty, number):
+  if number == twenty:
     raise ValueError("twenty")
   time.sleep(0.02 * (number % 3 == 0))  # Results come out of order.
   return -number, os.getpid()
@@ -28,7 +28,11 @@ def _negate(number):
 def test_items_are_read_as_needed_and_results_are_in_order(num_workers):
   read = []
   items = (read.append(number) or number for number in range(1000))
-  with worker_pool.parallel_map(_negate, items, num_workers) as results:
+  with worker_pool.open_pool(20, num_workers) as parallel_map:
+    # A phase before it.
+    earlier = parallel_map(_negate, [7])
+    assert [number for number, _ in earlier] == [-7]
+    results = parallel_map(_negate, items)
     found = [next(results)]
     assert len(read) <= 3 * num_workers + 1
     found += [next(results) for _ in range(19)]
@@ -44,15 +48,15 @@ def test_a_process_that_dies_before_it_has_started_is_noticed(monkeypatch):
   monkeypatch.setattr(spawn, "_python_exe", b"/bin/false")
   items = [bytes(1 << 20)] * 9  # More than a pipe holds.
   # Its message depends on what Python notices first.
-  with pytest.raises(OSError), worker_pool.parallel_map(len, items, 2) as found:
-    list(found)
+  with pytest.raises(OSError), worker_pool.open_pool(0, 2) as parallel_map:
+    list(parallel_map(max, items))
 
 
 _ENDS = """
 import multiprocessing, os, signal, sys, time
 from official_albert.tasks.pretraining.data import worker_pool
 
-def pid(item):
+def pid(shared, item):
   time.sleep(item[0])
   return os.getpid(), bytes(1 << 20)
 
@@ -62,8 +66,8 @@ if __name__ == "__main__":
   items = [(seconds, bytes(1 << 20)) for seconds in (0.3, 99)]
   try:
     # One worker is busy, the other one is idle.
-    with worker_pool.parallel_map(pid, items, 2) as results:
-      for found, _ in results:
+    with worker_pool.open_pool(None, 2) as parallel_map:
+      for found, _ in parallel_map(pid, items):
         print("worker", found, flush=True)
         if sys.argv[1] == "busy worker":
           for child in multiprocessing.active_children():
