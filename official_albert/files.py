@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import errno
 import fcntl
 import functools
 import glob as local_glob
@@ -25,6 +26,7 @@ import hashlib
 import io
 import json
 import os
+import pathlib
 import re
 import shutil
 import tempfile
@@ -353,8 +355,8 @@ def write_json(path: str, value: Any, **options: Any) -> None:
 def new_folder(path: str) -> Iterator[str]:
   """Yields a temporary local folder and moves it to `path` at the end.
 
-  Missing parents are created. If the body raises, the temporary folder is
-  removed. See `_upload` for folders in a bucket.
+  Missing parents are created. If the body raises, the temporary folder and the
+  created parents are removed. See `_upload` for folders in a bucket.
 
   Raises:
     FileExistsError: `path` is a file or a folder that is not empty.
@@ -366,17 +368,24 @@ def new_folder(path: str) -> Iterator[str]:
       check_new_folder(path)  # Again, as the body takes time.
       _upload(temporary, path)
     return
-  parent = os.path.dirname(os.path.abspath(path))
-  os.makedirs(parent, exist_ok=True)
-  temporary = tempfile.mkdtemp(prefix=".new-", dir=parent)
-  try:
+  parent = pathlib.Path(os.path.abspath(path)).parent
+  created = [x for x in (parent, *parent.parents) if not os.path.exists(x)]
+  with contextlib.ExitStack() as stack:
+    for folder in reversed(created):  # Those that stay empty.
+      stack.callback(_remove_empty, folder)
+    parent.mkdir(parents=True, exist_ok=True)
+    temporary = tempfile.mkdtemp(prefix=".new-", dir=parent)
+    stack.callback(shutil.rmtree, temporary, ignore_errors=True)
     # mkdtemp's folder is for its user alone; this one has the user's umask.
     new = os.path.join(temporary, "new")
     os.mkdir(new)
     yield new
     os.replace(new, path)
-  finally:
-    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _remove_empty(folder: pathlib.Path) -> None:
+  with contextlib.suppress(OSError):
+    folder.rmdir()
 
 
 def _upload(folder: str, path: str) -> None:
@@ -518,7 +527,7 @@ def check_file(path: str) -> None:
   """Refuses a path at which no file can be written.
 
   Raises:
-    OSError: it is a folder, or its parent does not exist.
+    OSError: it is a folder, or its parent does not exist or is read-only.
     ValueError: see `check_path`.
   """
   check_path(path)
@@ -533,3 +542,5 @@ def check_file(path: str) -> None:
       f"{path} cannot be written, as there is no folder {folder}: make it, or "
       "name another file."
     )
+  if not os.access(folder, os.W_OK):
+    raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)

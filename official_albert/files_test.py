@@ -279,6 +279,14 @@ def test_wrong_paths_are_refused(
   assert (tmp_path / "a.txt").read_text() == "text"
 
 
+def test_a_read_only_folder_is_refused(tmp_path, monkeypatch):
+  # Root may write everywhere.
+  monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
+  with pytest.raises(PermissionError) as caught:
+    files.check_file(str(tmp_path / "x.png"))
+  assert caught.value.filename == str(tmp_path)
+
+
 @pytest.fixture(scope="module", name="gcs")
 def fixture_gcs():
   with fake_gcs.FakeGcs() as gcs:

@@ -56,6 +56,13 @@ _KEEP_ACCENTS = flags.DEFINE_bool(
   None,
   "For --input_files, whether text kept accents; default: the original's rule.",
 )
+_OF_FILES = (
+  _HELDOUT_FILES,
+  _SPM_MODEL_FILE,
+  _VOCAB_FILE,
+  _DO_LOWER_CASE,
+  _KEEP_ACCENTS,
+)
 _CHECK = flags.DEFINE_bool(
   "check", True, "Read and check every record; otherwise trust the manifest."
 )
@@ -98,6 +105,10 @@ def _open_files() -> tuple[Any, tokenization.Tokenizer]:
   if not heldout:
     return {"files": split}, tokenizer
   train = [path for path in paths if path not in heldout]
+  if not train:
+    raise ValueError(
+      "--heldout_files has all of --input_files: leave some to train on."
+    )
   splits = {data.TRAIN: train, data.HELDOUT: heldout}
   return {x: split._replace(paths=y) for x, y in splits.items()}, tokenizer
 
@@ -106,6 +117,12 @@ def main(argv: Sequence[str]) -> None:
   del argv
   if bool(_INPUT_DIR.value) == bool(_INPUT_FILES.value):
     raise ValueError("give either --input_dir or --input_files, and not both.")
+  for flag in _OF_FILES:
+    if _INPUT_DIR.value and flag.present:
+      raise ValueError(
+        f"--{flag.name} is for --input_files, and a folder has its own in "
+        f"{tfrecords.MANIFEST_FILE}: leave it out."
+      )
   splits, tokenizer = _open_folder() if _INPUT_DIR.value else _open_files()
   folder = ""
   if _HELDOUT_FILES.value:

@@ -169,7 +169,7 @@ def test_what_cannot_be_adopted_leaves_nothing_behind(old):
     ("segment", 2, {"segment_ids": [0] * _S}, "-2, record 0 (counted from 0)"),
     ("schema", 2, {"masked_lm_ids": [1] * 4}, "not fit the schema"),
     ("unmasked", 9, _UNMASKED, "heldout files have nothing to predict"),
-    ("all", None, {}, "train files have nothing to predict"),
+    ("all", None, {}, "--heldout_files has all of --input_files"),
     ("dataset.json", None, {}, "dataset.json exists already"),
     ("tokenizer.model", None, {}, "tokenizer.model exists already"),
   ):
@@ -205,6 +205,8 @@ def test_unchecked_and_damaged_files(old):
     [given, "--num_examples=1", "--nocheck"],
     [f"--input_dir={damaged}"],
     [given, f"--input_files={old}/x"],
+    [given, f"--heldout_files={old}/x"],
+    [given, f"--vocab_file={old}/x"],
     [f"--input_dir={old.parent}/other"],
   )
   # Without a check, the manifest is trusted.
@@ -215,6 +217,8 @@ def test_unchecked_and_damaged_files(old):
     (
       f"inspect_tfrecords: error: {path} is damaged after its first 2 record",
       "give either --input_dir or",
+      "--heldout_files is for --input_files",
+      "--vocab_file is for --input_files",
       "tokenizer.model is not the tokenizer",
     ),
     strict=True,

@@ -201,6 +201,8 @@ def main(argv) -> None:
   texts = {role: flag.value for role, flag in _TEXTS.items() if flag.value}
   if bool(_INPUT_FILE.value) == bool(texts):
     raise ValueError("give either --input_file, or texts such as --text.")
+  if texts and _COLUMNS.value:
+    raise ValueError("--columns is for tables of --input_file: leave it out.")
   path = _OUTPUT_FILE.value
   with prediction_output.writer(path) as write:
     model = open_model()

@@ -198,6 +198,11 @@ _REFUSALS = [
   ),
   ((_RUN,), "give either --input_file, or texts such as --text"),
   ((_RUN, _TABLE, "--text=a"), "give either --input_file, or texts such as"),
+  ((_RUN, "--text=a", "--columns=text=review"), "--columns is for tables"),
+  *(
+    ((_RUN, "--text=a", f"--output_file=FOLDER/a{ending}"), "name in .tsv for")
+    for ending in (".csv", ".JSON", ".tsv.gz")
+  ),
   (
     (_RUN, "--text_a=a", "--text_b=b"),
     "the model takes --text, but the command line has --text_a and --text_b (",

@@ -111,10 +111,24 @@ def test_large_indexes_are_refused(limit, value, tmp_path, monkeypatch):
 def test_values_that_are_no_numbers_are_left_out(tmp_path):
   entries = _forged(shape=[2], dtype=21)  # DT_VARIANT.
   entries[b"b"] = forged_index.entry([2], dtype=999)
-  entries[b"c"] = forged_index.entry([2**20], size=0, slices=[{}])
   prefix = write_bundle(tmp_path)
   pathlib.Path(f"{prefix}.index").write_bytes(forged_index.index(entries))
   assert not tensor_bundle.TensorBundle(prefix).values()
+
+
+def test_only_variables_that_are_read_must_be_whole(tmp_path):
+  prefix = str(tmp_path / "x.ckpt")
+  tf.raw_ops.SaveV2(
+    prefix=prefix,
+    tensor_names=["slot", "slot", "w"],
+    shape_and_slices=["4 2 0,2:-", "4 2 2,2:-", ""],
+    tensors=[tf.zeros([2, 2]), tf.ones([2, 2]), tf.fill([3], 5.0)],
+  )
+  values = tensor_bundle.TensorBundle(prefix).values()
+  assert {n: x.shape for n, x in values.items()} == {"slot": (4, 2), "w": (3,)}
+  np.testing.assert_array_equal(values["w"].read(), [5.0, 5.0, 5.0])
+  with pytest.raises(OSError, match="slot in .*without a partitioner"):
+    values["slot"].read()
 
 
 def test_the_nearest_tokenizer_is_taken(tmp_path):

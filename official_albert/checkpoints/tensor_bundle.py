@@ -65,8 +65,7 @@ class LazyArray:
 class TensorBundle:
   """Reads the variables of a TensorFlow checkpoint.
 
-  A value is read when it is used, in a bucket by one request. Variables with a
-  partitioner are left out.
+  A value is read when it is used, in a bucket by one request.
 
   Attributes:
     is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
@@ -121,7 +120,8 @@ class TensorBundle:
         raise _damaged(path, f"it does not exist; {name} is in it") from error
       if not 0 <= entry.offset <= entry.offset + entry.size <= sizes[path]:
         raise _damaged(path, f"{name} is not in it")
-      claimed += entry.size
+      # The slices of a value are entries of their own, which are left out.
+      claimed += _size(entry)
     held = sum(sizes.values())
     if claimed > held:
       raise _damaged(index, f"it promises {claimed:,} bytes of {held:,}")
@@ -137,9 +137,14 @@ class TensorBundle:
     """Returns a value, which the files had when their index was read.
 
     Raises:
-      OSError: the value is damaged or cannot be read.
+      OSError: the value is damaged, cannot be read, or is in slices.
     """
     entry, path = self._entries[name], self._paths[name]
+    if entry.slices:
+      raise OSError(
+        f"{name} in {path} is stored in slices: save the checkpoint without a "
+        "partitioner."
+      )
     with files.open(path, "rb") as file:
       file.seek(entry.offset)
       content = file.read(entry.size)
@@ -241,14 +246,17 @@ def _read_entry(content: bytes) -> Optional[tensor_bundle_pb2.BundleEntryProto]:
     dtype = tf.as_dtype(entry.dtype)
   except TypeError:  # No such number.
     return None
-  if entry.slices or not (
-    dtype.is_floating or dtype.is_integer or dtype.is_bool
-  ):
+  if not (dtype.is_floating or dtype.is_integer or dtype.is_bool):
     return None
-  shape = _shape(entry)
-  if min(shape, default=0) < 0 or dtype.size * math.prod(shape) != entry.size:
+  size = 0 if entry.slices else _size(entry)
+  if min(_shape(entry), default=0) < 0 or size != entry.size:
     raise ValueError("the shape of a variable does not fit its size")
   return entry
+
+
+def _size(entry: tensor_bundle_pb2.BundleEntryProto) -> int:
+  """Returns the bytes of a value, which its slices may hold."""
+  return tf.as_dtype(entry.dtype).size * math.prod(_shape(entry))
 
 
 def _shape(entry: tensor_bundle_pb2.BundleEntryProto) -> tuple[int, ...]:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, Callable, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -90,7 +90,7 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
     self._set_hyper("weight_decay", weight_decay)
     self.bias_correction = bias_correction
     # The ids of Muon's matrices and of their copies.
-    self._matrices: set[str] = set()
+    self._matrices: Optional[set[str]] = None
     # The norms of the last update of each variable, also by its copies.
     self._records: dict[str, tf.Variable] = {}
     self._variables: Sequence[tf.Variable] = ()
@@ -149,7 +149,11 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
 
   def orthogonalizes(self, variable: tf.Variable) -> bool:
     """Returns whether `variable` gets the update of a matrix."""
-    return self.orthogonalize and variable._unique_id in self._matrices
+    if not self.orthogonalize:
+      return False
+    if self._matrices is None:
+      raise ValueError("Muon does not know the model: call prepare first.")
+    return variable._unique_id in self._matrices
 
   def _adapts(self, variable: tf.Variable) -> bool:
     """Returns whether `variable` has a trust ratio."""

@@ -133,6 +133,8 @@ def test_muon_has_the_kernels_of_encoders(sharing):
   both = tf.Module()
   both.models = [model, renamed]
   optimizer = optimization.Muon(0.1)
+  with pytest.raises(ValueError, match="call prepare first"):
+    optimizer.orthogonalizes(model.trainable_variables[0])
   optimizer.prepare(both)
   albert = model.albert
   for part in (albert, renamed):

@@ -225,7 +225,7 @@ def test_tokenizers(tmp_path):
 def test_a_failure_leaves_nothing(tmp_path, monkeypatch):
   path = _golden(tmp_path)
   before = sorted(os.listdir(tmp_path))
-  output = str(tmp_path / "out")
+  output = str(tmp_path / "new" / "out")
   write, name = checkpoints.WRITERS["hf"], "bert/pooler/dense/bias"
   for more, rate, message in (
     (1e-7, 0.02, f"'{name}' differs in"),

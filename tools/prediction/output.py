@@ -29,11 +29,12 @@ import json
 import sys
 from typing import Any, Callable, Iterator, Mapping, TextIO
 
-from official_albert import files
+from official_albert import files, text_files
 from official_albert.tasks import common
 from official_albert.tasks.answer_fields import ERROR
 
 STANDARD_OUTPUT = "-"
+_OTHER_FORMATS = (*text_files.ENDINGS, ".csv", ".json", ".parquet", ".xlsx")
 _CELL = str.maketrans("\t\n\r", "   ")
 
 
@@ -74,6 +75,11 @@ def writer(path: str) -> Iterator[Callable[..., None]]:
     file: TextIO = sys.stdout
     is_table = path != STANDARD_OUTPUT and not path.endswith(".jsonl")
     if path != STANDARD_OUTPUT:
+      if path.lower().endswith(_OTHER_FORMATS):
+        raise ValueError(
+          f"{path} would be another format: end the name in .tsv for a table, "
+          "or in .jsonl for JSON lines."
+        )
       files.check_file(path)
       path = stack.enter_context(files.replacing(path))
       # Lines end in the same way on every system.
