@@ -77,7 +77,9 @@ def _forged(**fields):
     (_forged(shape=[2], size=8, offset=-8), "a is not in it"),
     (_forged(shape=[2], size=8, offset=2**62), "a is not in it"),
     (_forged(shape=[2], size=8, shard_id=7), "00007-of-00001 is .*not exist"),
+    (_forged(shape=[2], size=0, slices=[{}]), "stored in slices"),
     # Shapes without bytes, for which a model would be allocated.
+    (_forged(shape=[2**20], size=0, slices=[{}]), "promises 4,194,304 bytes"),
     (
       {**_forged(shape=[5], size=20), b"b": forged_index.entry([5], size=20)},
       "promises 40 bytes of 24",

@@ -10,10 +10,11 @@ import pytest
 import tensorflow as tf
 
 from official_albert import tfrecords
-from official_albert.tasks.pretraining import record_rules
+from official_albert.tasks.pretraining import data, record_rules
 from official_albert.tfrecords import reader_test
 from official_albert.tools.cli import printing
 from official_albert.tools.records import record_survey
+from official_albert.tools.testing import toy_data, toy_runs
 
 _SCHEMA = tfrecords.pretraining_schema(11, 3)
 _UNMASKED = tuple(f for f in _SCHEMA if not f.name.startswith("masked_lm_"))
@@ -279,3 +280,20 @@ def test_the_first_invalid_record_is_named():
   assert row == 1 and "input_ids 5 at position 0" in message
   features["input_mask"][0, 2] = 0
   assert _problem(features)[0] == 0
+
+
+def test_drawn_masks_do_not_depend_on_what_is_read_at_once(
+  tmp_path, monkeypatch
+):
+  toy_data.write_corpus(str(tmp_path / "corpus.txt"))
+  tokenizer = toy_runs.write_tokenizer(str(tmp_path))
+  settings = data.ExampleSettings(max_seq_length=24, masking="dynamic")
+  toy_runs.write_records(str(tmp_path), "r", 24, 0.2, examples=settings)
+  split = record_survey.read_splits(str(tmp_path / "r"))[data.TRAIN]
+
+  def read(batch):
+    monkeypatch.setattr(record_survey, "_BATCH", batch)
+    found = record_survey.first_examples(split, tokenizer, 9)
+    return [record["masked_lm_positions"] for record in found]
+
+  np.testing.assert_array_equal(read(256), read(4))
