@@ -199,6 +199,12 @@ def test_unchecked_and_damaged_files(old):
   manifest = json.loads((old / "dataset.json").read_text())
   manifest["splits"]["train"]["statistics"] = {"instances": 77}
   (old / "dataset.json").write_text(json.dumps(manifest))
+  counted = old.parent / "counted"
+  shutil.copytree(damaged, counted)
+  shutil.copy(old / "pretrain.tfrecord-0", counted)
+  changed = json.loads((counted / "dataset.json").read_text())
+  changed["splits"]["train"]["shards"][0]["records"] += 1
+  (counted / "dataset.json").write_text(json.dumps(changed))
   model = old.parent / "other/tokenizer.model"
   model.write_bytes(model.read_bytes() + b"\xa2\x06\x01x")
   unchecked, *refused = _run(
@@ -208,6 +214,7 @@ def test_unchecked_and_damaged_files(old):
     [given, f"--heldout_files={old}/x"],
     [given, f"--vocab_file={old}/x"],
     [f"--input_dir={old.parent}/other"],
+    [f"--input_dir={counted}"],
   )
   # Without a check, the manifest is trusted.
   assert _table(unchecked.out)["instances"] == "77"
@@ -220,6 +227,7 @@ def test_unchecked_and_damaged_files(old):
       "--heldout_files is for --input_files",
       "--vocab_file is for --input_files",
       "tokenizer.model is not the tokenizer",
+      "the train files have 7 records, but dataset.json says 8",
     ),
     strict=True,
   ):

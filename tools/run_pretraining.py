@@ -216,6 +216,8 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
 
 def evaluate() -> None:
   """Implements --mode=evaluate: prints the metrics of one checkpoint."""
+  if _METRICS_FILE.value:
+    files.check_file(_METRICS_FILE.value)
   path = training_flags.INIT_CHECKPOINT.value
   path = path or runs.find_prefix(_MODEL_DIR.value, runs.LATEST)
   tasks = make_tasks(_INPUT_DIR.value.count(",") + 1, path)
@@ -241,6 +243,11 @@ def evaluate() -> None:
 def main(_) -> None:
   recipe = apply_recipe()
   if _MODE.value == "train":
+    if _METRICS_FILE.value:
+      raise ValueError(
+        "--metrics_file is for --mode=evaluate; a training has its numbers in "
+        "metrics.jsonl of its folder: leave it out."
+      )
     train(recipe)
   else:
     evaluate()

@@ -182,6 +182,8 @@ def test_refusals_are_one_sentence(folder, tmp_path):
     ((f"--albert_config_file={tmp_path}/77.json",), "vocab_size 77"),
     ((*_PHASES, "--input_dir=FOLDER/records,FOLDER/bare"), "no held-out"),
     ((_CONFIG, "--mode=evaluate"), "no checkpoint at"),
+    ((_CONFIG, "--metrics_file=a.json"), "--metrics_file is for --mode=eval"),
+    (("--mode=evaluate", "--metrics_file=no/a.json"), "there is no folder no"),
     ((f"--init_checkpoint={tf1}", "--mode=evaluate"), "has another tokenizer"),
   )
   many_commands.check_refusals(

@@ -185,7 +185,14 @@ def survey(
     tfrecords.Shard(os.path.basename(path), records[index], files.stat(path)[0])
     for index, path in enumerate(split.paths)
   )
-  return tfrecords.Split(tuple(shards), data.summarize_examples(counts))
+  found = tfrecords.Split(tuple(shards), data.summarize_examples(counts))
+  if split.manifest and found.records != split.manifest.splits[name].records:
+    raise ValueError(
+      f"the {name} files have {found.records:,} records, but "
+      f"{tfrecords.MANIFEST_FILE} says "
+      f"{split.manifest.splits[name].records:,}: copy the folder again."
+    )
+  return found
 
 
 def check_adoptable(
