@@ -122,6 +122,11 @@ def main(argv: Sequence[str]) -> None:
       "nothing to inspect: set --model, --preset or --albert_config_file."
     )
   sentences = read_sentences()
+  if (sentences or _OUTPUT_DIR.value) and not (sentences and paths):
+    raise ValueError(
+      "layers need sentences and weights: set --text or --input_files with "
+      "--model, or remove them and --output_dir."
+    )
   if _OUTPUT_DIR.value:
     files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
   found = {path: inspect(path, sentences) for path in paths}
@@ -129,9 +134,9 @@ def main(argv: Sequence[str]) -> None:
     show(preset, modeling.AlbertConfig.from_preset(preset))
   if config_file:
     show(config_file, modeling.AlbertConfig.from_json_file(config_file))
-  if not (sentences and found):
+  if not sentences:
     print("For layers, add --text or --input_files to a --model.")
-  elif _OUTPUT_DIR.value:
+  if _OUTPUT_DIR.value:
     with files.new_folder(_OUTPUT_DIR.value) as folder:
       path = os.path.join(folder, "layer_similarity.png")
       plot.plot_similarity(found, path)

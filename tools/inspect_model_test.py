@@ -30,7 +30,11 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
       "--max_seq_length=33",
       f"--output_dir={folder}",
     ],
-    ["--preset=albert_tiny", f"--output_dir={folder}"],
+    [
+      f"--model={tmp_path}/shared",
+      "--text=a tall tree",
+      f"--output_dir={folder}",
+    ],
   )
   assert (done.code, done.err) == (0, "")
   assert os.listdir(folder) == ["layer_similarity.png"]
@@ -53,6 +57,9 @@ _TINY = "--preset=albert_tiny"
 _REFUSALS = [
   ([], "nothing to inspect: set --model"),
   ([_TINY, "--max_seq_length=9999"], "max_seq_length 9999 exceeds the model"),
+  ([_TINY, "--text=a tree"], "layers need sentences and weights"),
+  ([_TINY, "--output_dir=none"], "layers need sentences and weights"),
+  (["--model=none", "--output_dir=none"], "layers need sentences and weights"),
   (["--model=none", "--input_files=none-*.txt"], "no input file matches"),
 ]
 

@@ -38,7 +38,7 @@ _OUTPUT_DIR = path_flags.define(
   "output_dir", "quickstart", "Folder for everything that is written."
 )
 _TRAINING_MINUTES = flags.DEFINE_float(
-  "training_minutes", 8.5, "Minutes to train, by measured speed.", 0.0, 1e6
+  "training_minutes", 8.5, "Minutes to train, by measured speed.", 0.1, 1e6
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
   "num_train_steps", 0, "Updates; 0: those of --training_minutes.", 0

@@ -129,6 +129,7 @@ def test_the_steps_are_those_of_the_measured_speed(tmp_path, monkeypatch):
 _WRONG = (
   ("--input_files=nope*.txt", "no input file matches 'nope*.txt'"),
   ("--training_minutes=nan", "--training_minutes=nan is not a number;", 2),
+  ("--training_minutes=0", "--training_minutes=0: ", 2),
   ("--training_minutes=-3", "--training_minutes=-3: ", 2),
   ("--training_minutes=inf", "--training_minutes=inf: ", 2),
   (f"--output_dir={__file__}", "_test.py is a file: name a"),
