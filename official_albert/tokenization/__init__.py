@@ -22,7 +22,6 @@ from official_albert.tokenization.normalization import (
   WORD_START,
   EncodedText,
   Normalization,
-  all_characters,
   character_class,
   characters_without_letters,
   is_chinese,

@@ -234,11 +234,6 @@ def _sigma_traits(text: str) -> int:
   )
 
 
-def all_characters() -> Iterable[str]:
-  """Returns all characters, without surrogates."""
-  return map(chr, (*range(0xD800), *range(0xE000, sys.maxunicode + 1)))
-
-
 @functools.cache
 def characters_without_letters() -> str:
   """Returns the 17,000 characters that are not letters without case.

@@ -48,11 +48,11 @@ def load_pyplot():
   return pyplot
 
 
-def save_figure(figure, path: str, dpi: int = 110, **options: Any) -> None:
+def save_figure(figure, path: str) -> None:
   """Writes a PNG, complete or not at all, and closes the figure."""
   try:
     with files.replacing(path) as temporary:
-      figure.savefig(temporary, format="png", dpi=dpi, **options)
+      figure.savefig(temporary, format="png", dpi=110)
   finally:
     load_pyplot().close(figure)
 
