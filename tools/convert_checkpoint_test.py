@@ -83,7 +83,7 @@ def test_sizes_that_are_not_those_of_the_weights(tmp_path):
   [
     ("convert_checkpoint", "--input=RUN --output=OUT --to=hf"),
     ("export_saved_model", "--model_dir=RUN --export_dir=OUT"),
-    ("inspect_model", "--model=RUN --output_dir=OUT"),
+    ("inspect_model", "--model=RUN"),
     ("inspect_model", "--model=RUN --text=tree --output_dir=OUT"),
     ("predict", "--model_dir=RUN --text=tree"),
   ],
