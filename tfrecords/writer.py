@@ -12,6 +12,7 @@ tensorflow.org/tutorials/load_data/tfrecord.
 
 from __future__ import annotations
 
+import functools
 import os
 import struct
 from typing import Any, Iterable, Mapping, Sequence
@@ -55,7 +56,7 @@ def encode_examples(
       field, payloads = _FIELD_3, _pack_integers(rows)
     else:
       field, payloads = _FIELD_2, [x.tobytes() for x in rows.astype("<f4")]
-    encoded.append([_entry(key, field, payload) for payload in payloads])
+    encoded.append([_head(key, field, len(x)) + x for x in payloads])
   records = []
   for entries in zip(*encoded):
     record = b"".join(entries)
@@ -74,12 +75,13 @@ def _check(feature: schemas.Feature, value: np.ndarray, records: int) -> None:
     )
 
 
-def _entry(key: bytes, list_field: bytes, payload: bytes) -> bytes:
-  """Encodes an entry of the feature map, given its packed values."""
-  values = _FIELD_1 + _varint(len(payload)) + payload if payload else b""
-  value = list_field + _varint(len(values)) + values
-  entry = key + _FIELD_2 + _varint(len(value)) + value
-  return _FIELD_1 + _varint(len(entry)) + entry
+@functools.lru_cache(1 << 12)  # Sizes and keys are few.
+def _head(key: bytes, list_field: bytes, size: int) -> bytes:
+  """Encodes an entry of the feature map up to its packed values."""
+  head = _FIELD_1 + _varint(size) if size else b""
+  for field in (list_field, key + _FIELD_2, _FIELD_1):
+    head = field + _varint(len(head) + size) + head
+  return head
 
 
 def _varint(value: int) -> bytes:

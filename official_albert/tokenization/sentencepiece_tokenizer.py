@@ -244,8 +244,6 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     return self._split_again(self._processor.encode(normal, out_type=int))
 
   def _split_again(self, row: list[int]) -> list[int]:
-    if self.digit_comma_parts.keys().isdisjoint(row):  # 15 of 16 rows.
-      return row
     ids: list[int] = []
     for i in row:
       parts = self.digit_comma_parts.get(i)
@@ -260,7 +258,8 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       out_type=int,
       num_threads=1,  # Worker processes already use all cores.
     )
-    return [self._split_again(row) for row in rows]
+    is_whole = self.digit_comma_parts.keys().isdisjoint  # 15 of 16 rows.
+    return [row if is_whole(row) else self._split_again(row) for row in rows]
 
   def encode_with_offsets(self, text: str) -> normalization.EncodedText:
     """Returns `encode(text)` with the characters that each id comes from.

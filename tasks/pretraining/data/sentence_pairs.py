@@ -123,12 +123,14 @@ def _draw_cut(
   """
   cut = int(rng.integers(start + 1, end))
   if is_balanced:
-    cuts = np.arange(start + 1, end)
-    longer = np.sign(2 * offsets[cuts] - offsets[start] - offsets[end])
-    side = longer[cut - start - 1]
-    others = cuts[longer == -side]
-    if side and len(others) and rng.random() < 0.5:
-      cut = int(others[rng.integers(len(others))])
+    # A is shorter than B before the first of these, longer from the second.
+    middle = (offsets[start] + offsets[end]) / 2
+    equal = int(offsets.searchsorted(middle))
+    longer = int(offsets.searchsorted(middle, "right"))
+    first, last = (longer, end) if cut < equal else (start + 1, equal)
+    is_equal = equal <= cut < longer
+    if not is_equal and first < last and rng.random() < 0.5:
+      cut = first + int(rng.integers(last - first))
   return cut
 
 
@@ -195,7 +197,8 @@ def truncate_pair(
     from_a += from_longer
   else:
     from_b += from_longer
-  front_a, front_b = rng.binomial([from_a, from_b], 0.5).tolist()
+  # One call for both would take longer.
+  front_a, front_b = rng.binomial(from_a, 0.5), rng.binomial(from_b, 0.5)
   return (
     a[front_a : len(a) - from_a + front_a],
     b[front_b : len(b) - from_b + front_b],
