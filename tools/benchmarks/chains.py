@@ -49,11 +49,6 @@ def _chains(x: Workload) -> list[tuple]:
   return [
     ("GELU with bias", lambda *x: ops.gelu(*x, True), [[b, s, i], [i]]),
     (
-      "GELU with erf",
-      lambda *x: ops.gelu(*x, True, approximate=False),
-      [[b, s, i], [i]],
-    ),
-    (
       "bias, residual and LayerNorm",
       lambda *x: ops.add_layer_norm(*x, 1e-12, True),
       [[b, s, h], [h], [b, s, h], [h], [h]],
