@@ -25,7 +25,6 @@ import collections
 import difflib
 import itertools
 import json
-import math
 import os
 import re
 import string
@@ -45,12 +44,12 @@ CHOSEN_THRESHOLD = "best_null_score_diff_threshold"
 IN_PERCENT = ("exact", "exact_match", "f1")
 # Letters of scripts that write no spaces between words: Chinese characters,
 # kana, bopomofo, Thai, Lao, Burmese, Khmer.
-_NO_SPACES = (
+NO_SPACES = (
   "\u3005-\u3007\u3041-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf"
   "\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af\u0e00-\u0eff"
   "\u1000-\u109f\u1780-\u17ff"
 )
-_SEGMENT = re.compile(f"[{_NO_SPACES}]|[^{_NO_SPACES}\\s]+")
+_SEGMENT = re.compile(f"[{NO_SPACES}]|[^{NO_SPACES}\\s]+")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -92,7 +91,6 @@ class QuestionAnswers(NamedTuple):
 
 # By question.
 Gold = Mapping[str, Sequence[str]]
-Texts = Mapping[str, str]
 Answers = Mapping[str, QuestionAnswers]
 
 
@@ -104,8 +102,7 @@ def write_predictions(
   """Writes the files of all questions; returns their paths.
 
   The threshold applies only to predictions.json; without null odds (SQuAD 1.1),
-  there is no null_odds.json. If a score is not finite, ValueError is raised
-  before anything is written.
+  there is no null_odds.json.
   """
   odds = {q: x.null_odds for q, x in answers.items() if x.null_odds is not None}
   scores = "log_prob" if odds else "logit"
@@ -121,14 +118,12 @@ def write_predictions(
   }
   if odds:
     values["null_odds.json"] = odds
-  texts = {
-    os.path.join(output_dir, name): json.dumps(value, indent=4, allow_nan=False)
-    for name, value in values.items()
-  }
   files.make_folder(output_dir)
-  for path, text in texts.items():
-    files.write_text(path, text + "\n")
-  return list(texts)
+  paths = []
+  for name, value in values.items():
+    paths.append(os.path.join(output_dir, name))
+    files.write_text(paths[-1], json.dumps(value, indent=4) + "\n")
+  return paths
 
 
 def gold_answers(examples: Iterable[Any]) -> dict[str, list[str]]:
@@ -154,65 +149,34 @@ def segment(text: str) -> list[str]:
   return _SEGMENT.findall(kept)
 
 
-def writes_no_spaces(character: str) -> bool:
-  """Returns whether a character is of a script without spaces."""
-  return re.match(f"[{_NO_SPACES}]", character) is not None
-
-
-def evaluate_v1(gold: Gold, predictions: Texts) -> dict[str, float]:
-  """Returns `exact_match` and `f1` like evaluate-v1.1.py, in percent.
-
-  No questions, or some without a prediction, are a ValueError, here and below.
-  """
-  for question_id, texts in gold.items():
-    if not texts:
-      raise ValueError(
-        f"question {question_id} has no gold answer, as in SQuAD 2.0: evaluate "
-        "it as squad_v2."
-      )
-  scores, how = _scores(gold, predictions, is_v1=True)
-  exact, f1 = (100.0 * sum(x.values()) / len(gold) for x in scores.values())
-  return {"exact_match": exact, "f1": f1, **how}
-
-
-def evaluate_v2(
-  gold: Gold,
-  predictions: Texts,
-  null_odds: Optional[Mapping[str, float]] = None,
-  null_score_diff_threshold: float = math.inf,
+def score_answers(
+  gold: Gold, answers: Answers, threshold: Optional[float] = None
 ) -> dict[str, float]:
-  """Scores answers like evaluate-v2.0.py.
+  """Returns the official metrics of the answers to the same questions.
 
-  Deviation: the script's default threshold is 1.0, for probabilities.
-  evaluate_v2 of google-research/albert compares logits with it, so questions
-  with odds over 1 count as unanswered. Here the default is no threshold.
+  For SQuAD 1.1, these are `exact_match` and `f1` of evaluate-v1.1.py. For 2.0,
+  they are those of evaluate-v2.0.py, with numbers of questions called `total`.
+  As in the script, `best_exact_thresh` and `best_f1_thresh` are the first best
+  thresholds in the order of the odds, equal odds are processed one by one, and
+  0 may mean a threshold below all odds.
 
-  Deviation: a threshold keeps answers with odds <= threshold, as in the script.
-  The original searches for the best threshold by that rule and then applies <,
-  which drops the answer whose odds are the threshold.
+  Added are `null_score_diff_threshold`, that of `exact`, `f1` and those of
+  HasAns and NoAns: the given one, or else 0. Without a given one,
+  `best_null_score_diff_threshold` is the choice for other data: the official
+  `best_f1_thresh`, or less than all odds if it is best to drop every answer.
 
-  Args:
-    gold: the texts of each question's answers; empty if it has none.
-    predictions: answers by question, before any threshold; "" for no answer.
-    null_odds: high if a question seems to have no answer.
-    null_score_diff_threshold: predictions with higher odds count as "".
-
-  Returns:
-    The script's values in percent, and numbers of questions called `total`. As
-    in the script, `best_exact_thresh` and `best_f1_thresh` are the first best
-    thresholds in the order of the odds, equal odds are processed one by one,
-    and 0 may mean a threshold below all odds.
+  Deviation: the original reports `exact` and `f1` at the best threshold for the
+  evaluated file, for which the official program has names of their own. It
+  searches that threshold as the script does, which keeps answers with odds <=
+  threshold, and then applies <.
   """
-  scores, how = _scores(gold, predictions)
-  dropped: set[str] = set()
-  best = {}
-  if null_odds is not None:
-    _check_complete("null odds", gold, null_odds)
-    dropped = {q for q in gold if null_odds[q] > null_score_diff_threshold}
-    for name, by_question in scores.items():
-      best[f"best_{name}"], best[f"best_{name}_thresh"] = _official_best(
-        gold, predictions, by_question, null_odds
-      )
+  odds = {q: x.null_odds for q, x in answers.items() if x.null_odds is not None}
+  scores, how = _scores(gold, answers, is_v1=not odds)
+  if not odds:
+    exact, f1 = (100.0 * sum(x.values()) / len(gold) for x in scores.values())
+    return {"exact_match": exact, "f1": f1, **how}
+  applied = NULL_SCORE_DIFF_THRESHOLD if threshold is None else threshold
+  dropped = {q for q in gold if odds[q] > applied}
   values = {}
   for prefix, ids in (
     ("", list(gold)),
@@ -226,30 +190,11 @@ def evaluate_v2(
         )
         values[prefix + name] = 100.0 * total / len(ids)
       values[f"{prefix}total"] = len(ids)
-  return {**values, **best, **how}
-
-
-def score_answers(
-  gold: Gold, answers: Answers, threshold: Optional[float] = None
-) -> dict[str, float]:
-  """Returns the official metrics of predicted answers.
-
-  For SQuAD 2.0 they include `null_score_diff_threshold`, that of `exact`, `f1`,
-  and those of HasAns and NoAns: the given one, or else 0. Without a given one,
-  `best_null_score_diff_threshold` is the choice for other data: the official
-  `best_f1_thresh`, or less than all odds if it is best to drop every answer,
-  for which the official program writes 0.
-
-  Deviation: the original reports `exact` and `f1` at the best threshold for the
-  evaluated file, for which the official program has names of their own.
-  """
-  texts = {question: answer.text() for question, answer in answers.items()}
-  odds = {q: x.null_odds for q, x in answers.items() if x.null_odds is not None}
-  if not odds:
-    return evaluate_v1(gold, texts)
-  applied = NULL_SCORE_DIFF_THRESHOLD if threshold is None else threshold
-  values = evaluate_v2(gold, texts, odds, applied)
-  values["null_score_diff_threshold"] = applied
+  for name, by_question in scores.items():
+    values[f"best_{name}"], values[f"best_{name}_thresh"] = _official_best(
+      gold, answers, by_question, odds
+    )
+  values |= {**how, "null_score_diff_threshold": applied}
   if threshold is None:
     chosen = values["best_f1_thresh"]
     if chosen not in odds.values():
@@ -258,19 +203,8 @@ def score_answers(
   return values
 
 
-def _check_complete(what: str, gold: Gold, values: Mapping[str, Any]) -> None:
-  if not gold:
-    raise ValueError("there are no questions, so there is no metric of them.")
-  missing = [q for q in gold if q not in values]
-  if missing:
-    raise ValueError(
-      f"{len(missing)} of {len(gold)} questions have no {what} (for example "
-      f"{missing[0]}): predict this file with a model of this task."
-    )
-
-
 def _scores(
-  gold: Gold, predictions: Texts, is_v1: bool = False
+  gold: Gold, answers: Answers, is_v1: bool
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
   """Returns `exact` and `f1` by question, without a threshold, as fractions.
 
@@ -278,10 +212,9 @@ def _scores(
   other gold answers count, if there are any. In 1.1, all count, and it has 0.
   Also returns `by_characters` for the metrics, if characters are compared.
   """
-  _check_complete("prediction", gold, predictions)
   # Whether most answers with letters hold one of such a script.
   counts = collections.Counter(
-    bool(re.search(f"[{_NO_SPACES}]", text))
+    bool(re.search(f"[{NO_SPACES}]", text))
     for text in itertools.chain(*gold.values())
     if any(map(str.isalpha, text))
   )
@@ -295,7 +228,7 @@ def _scores(
     golds = [parts(text) for text in texts]
     if not is_v1:
       golds = [words for words in golds if words] or [[]]
-    answer = parts(predictions[question_id])
+    answer = parts(answers[question_id].text())
     exact[question_id] = float(answer in golds)
     f1[question_id] = max(_f1(answer, words, by_characters) for words in golds)
     if not (answer or is_v1):
@@ -322,16 +255,17 @@ def _f1(
 
 def _official_best(
   gold: Gold,
-  predictions: Texts,
+  answers: Answers,
   scores: Mapping[str, float],
   null_odds: Mapping[str, float],
 ) -> tuple[float, float]:
   """Returns the best score of any threshold, in percent, and the threshold."""
-  ids = sorted((q for q in null_odds if q in gold), key=null_odds.__getitem__)
+  ids = sorted(null_odds, key=null_odds.__getitem__)
   # Starts without any answers, and adds one question after the other.
   totals = [float(sum(not texts for texts in gold.values()))]
   for q in ids:
-    totals.append(scores[q] if gold[q] else -1.0 if predictions[q] else 0.0)
+    missed = -1.0 if answers[q].text() else 0.0
+    totals.append(scores[q] if gold[q] else missed)
   sums = np.cumsum(totals)
   best = int(np.argmax(sums))
   threshold = float(null_odds[ids[best - 1]]) if best else 0.0

@@ -17,9 +17,6 @@ of a question.
 
 from __future__ import annotations
 
-import functools
-import sys
-import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -31,9 +28,9 @@ from official_albert.serving import Tensors
 from official_albert.tasks.squad import model as model_lib
 from official_albert.tasks.squad.examples import Recipe, Window
 from official_albert.tasks.squad.metrics import (
+  NO_SPACES,
   Candidate,
   QuestionAnswers,
-  writes_no_spaces,
 )
 from official_albert.tokenization import in_graph
 
@@ -52,8 +49,11 @@ _BLOCK = 512
 # own.
 _LOOK = 16
 _NEVER = float("-inf")
-# Classes of characters.
+# Classes of characters, and what is in them.
 _OTHER, _SPACE, _WORD = range(3)
+_SPACES = r"\t-\r\x1c-\x1f\x85\p{Z}"
+_LETTERS = r"\p{L}\p{M}\p{N}"
+_ALONE = NO_SPACES + r"\p{Hangul}"
 
 
 class AnswerQuestions(serving.ServedModule):
@@ -436,10 +436,8 @@ def _whole_words(
   It has no space there, and the whole word. Both are <int32>[T], among the
   characters of all contexts, <int32>[B, (characters)].
   """
-  begins, classes = _character_classes()
-  kinds = tf.searchsorted(begins, characters.flat_values, side="right") - 1
   # One more character on each side, for tokens that have none.
-  kinds = tf.pad(tf.gather(classes, kinds), [[1, 1]])
+  kinds = tf.pad(_classes(characters.flat_values), [[1, 1]])
   rows = tf.pad(characters.value_rowids(), [[1, 1]], constant_values=-1)
   # A run is a word, spaces, or another character.
   continues = (
@@ -460,26 +458,21 @@ def _whole_words(
   )
 
 
-@functools.cache
-def _character_classes() -> tuple[np.ndarray, np.ndarray]:
-  """Returns the code points <int32> where a class begins, and the classes."""
-  classes = np.array([_class_of(chr(x)) for x in range(sys.maxunicode + 1)])
-  begins = np.flatnonzero(np.diff(classes, prepend=-1))
-  return begins.astype(np.int32), classes[begins].astype(np.int32)
+def _classes(characters: tf.Tensor) -> tf.Tensor:
+  """Returns the class of each character, <int32>[N].
 
-
-def _class_of(character: str) -> int:
-  """Returns _WORD for a part of words that white space separates.
-
-  Not of scripts without spaces, and not Hangul, whose answers end before the
-  particles of a word.
+  _WORD is for parts of words that white space separates: not for scripts
+  without spaces, and not for Hangul, whose answers end before the particles of
+  a word.
   """
-  if character.isspace():
-    return _SPACE
-  if unicodedata.category(character)[0] not in "LMN":
-    return _OTHER
-  is_hangul = unicodedata.name(character, "").startswith("HANGUL")
-  return _OTHER if is_hangul or writes_no_spaces(character) else _WORD
+  unique, places = tf.unique(characters)
+  texts = tf.strings.unicode_encode(unique[:, None], "UTF-8")
+  is_space, is_letter, is_alone = (
+    tf.strings.regex_full_match(texts, f"[{x}]")
+    for x in (_SPACES, _LETTERS, _ALONE)
+  )
+  kinds = tf.where(is_letter & ~is_alone, _WORD, _OTHER)
+  return tf.gather(tf.where(is_space, _SPACE, kinds), places)
 
 
 def _is_first(texts: tf.Tensor) -> tf.Tensor:

@@ -137,7 +137,8 @@ class SquadTask(finetuning_task.FinetuningTask):
     if not self.has_impossible:
       return {}
     gold = metrics.gold_answers(self.examples(split))
-    return metrics.evaluate_v2(gold, dict.fromkeys(gold, ""))
+    nothing = metrics.QuestionAnswers([metrics.Candidate("", 1.0)], 0.0)
+    return metrics.score_answers(gold, dict.fromkeys(gold, nothing), 0.0)
 
   def describe(self) -> dict[str, Any]:
     """Extends `FinetuningTask.describe` by the settings of decoding.
