@@ -7,7 +7,7 @@
 Each member is a run of tools.run_finetuning. Its tables of probabilities, such
 as dev.probabilities.tsv, are averaged with equal weights; SQuAD has none. With
 --task and the flags for its data, the members and the average are evaluated on
-splits with labels (eval_results.json), and GLUE's submission is written.
+splits with labels (eval_results.json), and GLUE's official files are written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from absl import flags
 
 from official_albert import files, runs
 from official_albert.tasks import common, trained_run
-from official_albert.tasks.classification import glue
 from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.finetuning import task_flags
 
@@ -95,26 +94,6 @@ def average(members: Mapping[str, Tables]) -> Tables:
   }
 
 
-def measure(
-  member: str, predictions: Mapping[str, Tables]
-) -> trained_run.Results:
-  """Prints the metrics of all; returns those of the last, the average.
-
-  The columns and labels of the data are those of a member, if it is a run.
-  """
-  run = trained_run.read(member) if runs.recorded_folder([member]) else None
-  task = task_flags.make_task(_TASK.value, None, run)
-  if not isinstance(task, finetuning_task.LabelTask):
-    raise ValueError(f"--task={task.name} has no probabilities to average.")
-  found: trained_run.Results = {}
-  for split in filter(task.has_split, (*task.eval_splits, *task.test_splits)):
-    for name, tables in predictions.items():
-      if split in tables and task.is_labeled(split):
-        found[split] = task.score_answers(split, tables[split])
-        print(f"{split}, {name}: {results.shown(found[split])}")
-  return found
-
-
 def main(argv: Sequence[str]) -> None:
   del argv
   output_dir = _OUTPUT_DIR.value
@@ -125,18 +104,31 @@ def main(argv: Sequence[str]) -> None:
   print(f"averaging {len(members)} members: {', '.join(members)}")
   predictions = {name: read(name) for name in members}
   averages = average(predictions)
-  found: trained_run.Results = {}
+  predictions["ensemble"] = averages
+  task, found = None, trained_run.Results()
   if _TASK.value:
-    found = measure(members[0], {**predictions, "ensemble": averages})
+    # The columns and labels of the data are those of a member, if it is a run.
+    is_run = runs.recorded_folder(members[:1])
+    run = trained_run.read(members[0]) if is_run else None
+    task = task_flags.make_task(_TASK.value, None, run)
+    if not isinstance(task, finetuning_task.LabelTask):
+      raise ValueError(f"--task={task.name} has no probabilities to average.")
+    for split in averages:
+      if task.has_split(split) and task.is_labeled(split):
+        for name, tables in predictions.items():
+          found[split] = task.score_answers(split, tables[split])
+          print(f"{split}, {name}: {results.shown(found[split])}")
   files.make_folder(output_dir)
   for split, table in averages.items():
-    path = os.path.join(output_dir, split + common.PROBABILITIES_SUFFIX)
-    common.write_probabilities(path, table)
-    print(f"wrote {path} ({len(table.ids):,} examples)")
+    paths = [os.path.join(output_dir, split + common.PROBABILITIES_SUFFIX)]
+    if task:
+      paths = task.write_answers(split, table, output_dir)
+    else:
+      common.write_probabilities(paths[0], table)
+    for path in paths:
+      print(f"wrote {path} ({len(table.ids):,} examples)")
   if found:
     trained_run.write_results(output_dir, found)
-  if _TASK.value in glue.GLUE_TASKS:
-    results.write_submission(output_dir, {_TASK.value: output_dir})
 
 
 if __name__ == "__main__":

@@ -286,10 +286,8 @@ def main(argv) -> None:
   summaries = {
     name: run_task(name, folder, devices) for name, folder in folders.items()
   }
-  is_glue = folders.keys() <= glue.GLUE_TASKS.keys()
-  all_rows = not task_flags.MAX_EVAL.value
-  if is_glue and all_rows and distribution.is_chief(devices[0]):
-    results.finish_glue(output_dir, folders, summaries)
+  if task == "glue" and all(summaries.values()):
+    print(results.describe_glue(summaries))
 
 
 if __name__ == "__main__":

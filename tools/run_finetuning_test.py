@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import json
 import pathlib
-import re
 import shutil
-import zipfile
 
 import numpy as np
 import pytest
@@ -139,68 +137,35 @@ def test_everything_at_once(whole):
   assert {"albert_config.json", "tokenizer.model", "best"} < names
 
 
-def test_labeled_test_data_is_scored(folder, whole, tmp_path):
-  model_dir = tmp_path / "run"
-  shutil.copytree(whole[0], model_dir)
-  given = [_TASK, f"--output_dir={model_dir}", "--nodo_train"]
-  dev = read(model_dir, "eval_results.json")["dev"]
-  # As a test file, with other labels, which choose nothing.
+def test_a_trained_run_evaluates_and_predicts_other_data(
+  folder, whole, tmp_path
+):
+  """The columns and the length are those of the run."""
+  whole, model_dir = whole[0], tmp_path / "run"
+  shutil.copytree(whole, model_dir)
+  (model_dir / "eval_results.json").unlink()
+  # Other labels, which choose nothing.
   rows = (folder / "dev.tsv").read_text().replace("bad\t", "x\t")
   rows = rows.replace("good\t", "bad\t").replace("x\t", "good\t")
   (tmp_path / "swapped.tsv").write_text(rows)
-  (out,) = run([*given, f"--test_file={tmp_path}/swapped.tsv"])
-  results = read(model_dir, "eval_results.json")
-  assert results["dev"] == dev
-  assert results["test"]["accuracy"] == pytest.approx(1 - dev["accuracy"])
-  assert read(model_dir, "summary.json")["splits"].keys() == {"dev", "test"}
-  assert "| test " in out and "wrote" in out
-
-
-@pytest.mark.heavy
-def test_each_part_alone_gives_the_same(folder, whole):
-  whole, alone = whole[0], folder / "alone"
-  no_results = ("--nodo_eval", "--nodo_predict")
-  # The columns and the length are those of the run.
-  trained = [_TASK, f"--output_dir={alone}", "--nodo_train"]
-  outs = run(
-    arguments(folder, alone, *no_results, splits=("train", "dev")),
-    [*trained, f"--dev_file={folder}/dev.tsv"],
-    [*trained, "--nodo_eval", f"--test_file={folder}/test.tsv"],
+  given = [_TASK, f"--output_dir={model_dir}", "--nodo_train"]
+  evaluated, scored, predicted = run(
+    [*given, f"--dev_file={folder}/dev.tsv"],
+    [*given, f"--test_file={tmp_path}/swapped.tsv"],
+    [*given, "--nodo_eval", f"--test_file={folder}/test.tsv"],
   )
-  assert f"wrote {alone}/predictions" not in outs[0]
-  assert "step 25" not in outs[1] + outs[2]
-  assert read(alone, "eval_results.json") == read(whole, "eval_results.json")
+  results = read(model_dir, "eval_results.json")
+  dev = read(whole, "eval_results.json")["dev"]
+  accuracy = {"accuracy": pytest.approx(1 - dev["accuracy"])}
+  assert results["dev"] == dev and results["test"].items() >= accuracy.items()
+  summary = read(model_dir, "summary.json")
+  assert summary["splits"].keys() == {"dev", "test"}
+  # The training data, for the most frequent answer, is not read.
+  assert "majority" not in summary and "| test " in scored
+  assert "step 25" not in evaluated + scored + predicted
   for split in ("dev", "test"):
     path = pathlib.Path("predictions", f"{split}.probabilities.tsv")
-    assert (alone / path).read_bytes() == (whole / path).read_bytes()
-  # The training data, for the most frequent answer, is not read.
-  assert "majority" not in read(alone, "summary.json")
-
-
-@pytest.mark.heavy
-def test_several_seeds(folder):
-  output_dir, seeds = folder / "seeds", ["--seeds=2", "--random_seed=5"]
-  trained = [_TASK, f"--output_dir={output_dir}", "--nodo_train", "--nodo_eval"]
-  first, again, other = run(
-    arguments(folder, output_dir, *seeds),
-    arguments(folder, output_dir, *seeds),
-    [*trained, *seeds, f"--test_file={folder}/new.tsv"],
-  )
-  # The second run uses the graphs and the records of the first.
-  assert first.count("tracing and compiling") == 1
-  assert len(re.findall(r"wrote \d+ train records", first)) == 1
-  summary = read(output_dir, "summary.json")
-  assert list(summary["seeds"]) == ["5", "6"]
-  for seed, results in summary["seeds"].items():
-    model_dir = output_dir / f"seed_{seed}"
-    assert read(model_dir, "eval_results.json") == results
-    assert read(model_dir, "run.json")["settings"]["seed"] == int(seed)
-    # The last command has predicted other data with each.
-    assert table(model_dir, "test").ids == tuple("01234")
-  # Finished runs are not trained again.
-  assert again.count("resumed from") == 2 and "warning" not in again
-  assert "step 75/75" in first and "step 75/75" not in again
-  assert "step" not in other
+    assert (model_dir / path).read_bytes() == (whole / path).read_bytes()
 
 
 # Changes of a command (the last value of a flag counts), and what is named.
@@ -287,17 +252,16 @@ def test_mnli_has_two_dev_sets_and_three_to_submit(folder):
   for split, values in results.items():
     right = np.array(table(output, split).predictions) == gold
     assert values["accuracy"] == pytest.approx(right.mean())
-  with zipfile.ZipFile(output / "submission" / "submission.zip") as packed:
-    names = packed.namelist()
-    lines = packed.read("AX.tsv").decode().splitlines()
-  assert sorted(names) == ["AX.tsv", "MNLI-m.tsv", "MNLI-mm.tsv"]
-  labels = table(output, "ax").predictions
-  rows = [f"{i}\t{label}" for i, label in enumerate(labels)]
-  assert lines == ["index\tprediction", *rows]
-  assert "3 of 11 files; the site also needs CoLA.tsv" in out
-
-
-_WINDOWS = ("--doc_stride=8", "--max_query_length=8")
+  for name, split in (
+    ("AX", "ax"),
+    ("MNLI-m", "test_matched"),
+    ("MNLI-mm", "test_mismatched"),
+  ):
+    path = output / "predictions" / f"{name}.tsv"
+    labels = table(output, split).predictions
+    rows = [f"{i}\t{label}" for i, label in enumerate(labels)]
+    assert path.read_text().splitlines() == ["index\tprediction", *rows]
+    assert f"wrote {path}" in out
 
 
 @pytest.mark.heavy
@@ -307,41 +271,29 @@ def test_squad_2(folder):
     *("--task=squad_v2", f"--output_dir={output}", "--nodo_train"),
     *("--nodo_eval", f"--test_file={folder}/squad_new.json"),
   ]
-  v2, new, _ = run(
-    official(folder, "squad_v2", *_WINDOWS),
-    trained,
-    [*trained, "--null_score_diff_threshold=-1000"],
-  )
+  windows = ("--doc_stride=8", "--max_query_length=8")
+  run(official(folder, "squad_v2", *windows), trained)
   results = read(output / "eval_results.json")["dev"]
   threshold = results["best_null_score_diff_threshold"]
   assert results["total"] == 6 and results["HasAns_total"] == 4
   assert results["null_score_diff_threshold"] == 0
-  assert "squad_v2 dev: exact" in v2
   # New data is decoded with the threshold and the strides of the run.
   test = output / "predictions" / "test"
-  odds = read(test / "null_odds.json")
+  odds, texts = read(test / "null_odds.json"), read(test / "predictions.json")
   assert list(odds) == ["q0", "q1", "q2", "q3"]
-  assert f"wrote {test}/predictions.json" in new
-  # The threshold of the last command rejects every answer.
-  assert set(read(test / "predictions.json").values()) == {""}
-  run(trained)
-  for question, text in read(test / "predictions.json").items():
+  for question, text in texts.items():
     assert (text == "") == (odds[question] > threshold)
 
 
 @pytest.mark.heavy
 def test_race(folder):
-  (out,) = run(official(folder, "race", "--max_qa_length=12"))
+  run(official(folder, "race", "--max_qa_length=12"))
   output = folder / "out" / "race"
   results = read(output / "eval_results.json")["dev"]
   assert set(results) == {"accuracy", "accuracy_middle", "accuracy_high"}
-  dev = table(output, "dev")
-  levels = ("middle", "high")
-  assert dev.ids == tuple(f"{x}0.txt#{i}" for x in levels for i in range(2))
-  right = (dev.values.argmax(axis=1) == 0).mean()
+  right = (table(output, "dev").values.argmax(axis=1) == 0).mean()
   assert results["accuracy"] == pytest.approx(right)
   assert len(table(output, "test").ids) == 4
-  assert "race dev: accuracy" in out
 
 
 @pytest.mark.heavy
@@ -354,9 +306,8 @@ def test_all_of_glue(folder):
   for section in sections[1:]:
     assert "warm start from" in section and "step 6/6" in section
   assert "| cola " in out and "| average " in out
-  assert "11 of 11 files, ready for gluebenchmark.com." in out
-  with zipfile.ZipFile(output / "submission" / "submission.zip") as packed:
-    assert len(packed.namelist()) == 11
+  official_files = output.glob("*/predictions/[A-Z]*.tsv")
+  assert len(list(official_files)) == 11
   for name in glue.GLUE_TASKS:
     summary = read(output / name / "summary.json")
     assert summary["task"] == name and summary["majority"]

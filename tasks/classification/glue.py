@@ -11,10 +11,8 @@ Reference: google-research/albert classifier_utils.py, run_classifier.py.
 from __future__ import annotations
 
 import dataclasses
-import io
 import os
-import zipfile
-from typing import Callable, Mapping, Optional, Sequence
+from typing import Callable, Mapping, Optional
 
 import numpy as np
 
@@ -119,10 +117,6 @@ GLUE_TASKS: Mapping[str, GlueTask] = {
     GlueTask("wnli", "WNLI", _PAIR, _BINARY, _Recipe(2e-5, 16, 2000, 250, 0.1)),
   )
 }
-# The official file of each predicted split.
-SUBMISSION_FILES: Sequence[str] = [
-  file for task in GLUE_TASKS.values() for file in task.submissions.values()
-]
 # CoLA's files without a header have source, label, original judgment, text.
 _COLA_COLUMNS = ["", "label", "", "sentence"]
 
@@ -213,8 +207,8 @@ def read_split(
 
 def write_predictions(
   folder: str, task: GlueTask, split: str, table: common.ProbabilityTable
-) -> None:
-  """Writes the official file of one of `task.test_splits`.
+) -> str:
+  """Writes the official file of one of `task.test_splits`; returns its path.
 
   It has `index<TAB>prediction` for every row of the test file. For STS-B,
   predictions are clipped to [0, 5] and written with three decimals, as in the
@@ -225,29 +219,7 @@ def write_predictions(
     # Adding 0 turns -0.0 into 0.0.
     predictions = [f"{x:.3f}" for x in np.clip(table.values, 0.0, 5.0) + 0.0]
   rows = zip(("index", *table.ids), ("prediction", *predictions))
-  files.make_folder(folder)
-  files.write_text(
-    os.path.join(folder, task.submissions[split]),
-    "".join(f"{guid}\t{prediction}\n" for guid, prediction in rows),
-  )
-
-
-def write_zip(folder: str) -> str:
-  """Packs the official files of `folder` into its `submission.zip`.
-
-  Tasks may be written one after the other: the zip has the files that exist.
-  Returns a line for the log.
-  """
-  existing = files.list_dir(folder)
-  names = [name for name in SUBMISSION_FILES if name in existing]
-  packed = io.BytesIO()
-  with zipfile.ZipFile(packed, "w") as archive:
-    for name in names:
-      archive.writestr(name, files.read_bytes(os.path.join(folder, name)))
-  path = os.path.join(folder, "submission.zip")
-  files.write_bytes(path, packed.getvalue())
-  missing = [name for name in SUBMISSION_FILES if name not in names]
-  found = f"{path}: {len(names)} of {len(SUBMISSION_FILES)} files"
-  if missing:
-    return f"{found}; the site also needs {', '.join(missing)}."
-  return f"{found}, ready for gluebenchmark.com."
+  path = os.path.join(folder, task.submissions[split])
+  text = "".join(f"{guid}\t{prediction}\n" for guid, prediction in rows)
+  files.write_text(path, text)
+  return path

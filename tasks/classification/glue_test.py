@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import zipfile
-
 import numpy as np
 import pytest
 
@@ -194,53 +191,26 @@ def test_recipes_have_the_epochs_of_table_14():
     assert recipe.max_seq_length == 512
 
 
-def submit(folder, name, split="test", values=None):
-  task = _TASKS[name]
-  if values is None:
-    values = np.eye(len(task.labels))[:2] if task.labels else [2.5, 1.0]
-  ids = tuple(str(4 * i) for i in range(len(values)))
-  table = common.ProbabilityTable(ids, task.labels or (), np.array(values))
-  glue.write_predictions(str(folder), task, split, table)
-
-
 @pytest.mark.parametrize(
-  "name, split, file, expected",
+  "name, split, file, values, expected",
   [
-    ("cola", "test", "CoLA.tsv", "0\t0\n4\t1\n"),
-    ("mnli", "ax", "AX.tsv", "0\tcontradiction\n4\tentailment\n"),
-    ("mnli", "test_matched", "MNLI-m.tsv", "0\tcontradiction\n4\tentailment\n"),
-    ("rte", "test", "RTE.tsv", "0\tentailment\n4\tnot_entailment\n"),
-    ("stsb", "test", "STS-B.tsv", "0\t2.500\n4\t1.000\n"),
+    ("cola", "test", "CoLA.tsv", (0, 1), "0\t0\n4\t1\n"),
+    ("mnli", "ax", "AX.tsv", (0, 1), "0\tcontradiction\n4\tentailment\n"),
+    ("mnli", "test_matched", "MNLI-m.tsv", (2,), "0\tneutral\n"),
+    ("rte", "test", "RTE.tsv", (1,), "0\tnot_entailment\n"),
+    # Clipped to the scale.
+    ("stsb", "test", "STS-B.tsv", (-0.7, 5.25), "0\t0.000\n4\t5.000\n"),
+    ("stsb", "test", "STS-B.tsv", (0.12345, -0.0), "0\t0.123\n4\t0.000\n"),
   ],
 )
-def test_rows(tmp_path, name, split, file, expected):
-  submit(tmp_path / "new", name, split)
-  assert os.listdir(tmp_path / "new") == [file]
-  text = (tmp_path / "new" / file).read_bytes()
+def test_official_files(tmp_path, name, split, file, values, expected):
+  task = _TASKS[name]
+  if task.labels:
+    values = np.eye(len(task.labels))[[*values]]
+  table = common.ProbabilityTable(
+    ("0", "4")[: len(values)], task.labels or (), np.array(values)
+  )
+  path = glue.write_predictions(str(tmp_path), task, split, table)
+  assert path == str(tmp_path / file)
+  text = (tmp_path / file).read_bytes()
   assert text == f"index\tprediction\n{expected}".encode()
-
-
-def test_scores_are_clipped_to_the_scale(tmp_path):
-  submit(tmp_path, "stsb", values=[-0.7, 5.25, 4.9996, 0.12345, -0.0])
-  rows = (tmp_path / "STS-B.tsv").read_text().splitlines()[1:]
-  cells = [row.split("\t")[1] for row in rows]
-  assert cells == ["0.000", "5.000", "5.000", "0.123", "0.000"]
-
-
-def test_zip_of_the_tasks_so_far(tmp_path):
-  submit(tmp_path, "wnli")
-  submit(tmp_path, "cola")
-  path = tmp_path / "submission.zip"
-  line = glue.write_zip(str(tmp_path))
-  assert line.startswith(f"{path}: 2 of 11 files; the site also needs SST-2.ts")
-  for task in _TASKS.values():
-    for split in task.test_splits:
-      submit(tmp_path, task.name, split)
-  (tmp_path / "notes.txt").write_text("not for the site")
-  line = glue.write_zip(str(tmp_path))
-  assert line == f"{path}: 11 of 11 files, ready for gluebenchmark.com."
-  with zipfile.ZipFile(path) as archive:
-    assert archive.testzip() is None
-    assert archive.namelist() == glue.SUBMISSION_FILES
-    for name in archive.namelist():
-      assert archive.read(name) == (tmp_path / name).read_bytes()

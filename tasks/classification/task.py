@@ -163,6 +163,15 @@ class GlueTask(TextTask):
     names = self._glue_task.metrics
     return scores(names, predicted, self.gold(split))
 
+  def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
+    """Also writes the official file of a test split, of all its rows."""
+    paths = super().write_answers(split, answers, folder)
+    if split in self.test_splits and not self.options.max_eval_examples:
+      paths.append(
+        glue.write_predictions(folder, self._glue_task, split, answers)
+      )
+    return paths
+
 
 class OwnTask(TextTask):
   """The user's own TSV, CSV or JSON lines.

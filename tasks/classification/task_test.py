@@ -154,24 +154,6 @@ def test_targets_are_standardized(tmp_path):
   assert losses[0] == pytest.approx(np.sum((values[0] - 70) ** 2), rel=1e-4)
 
 
-def test_labels_are_scored_and_written(tmp_path):
-  task = make(tmp_path, counts={"dev": 2, "test": 3})
-  values = np.float32([[0.25, 0.5, 0.25], [0.5, 0.25, 0.25], [0, 0, 1]])
-  rows = {"values": values}
-  # The classes of the three examples are 0, 1 and 2.
-  scores = task.score_answers("test", task.answers("test", rows))
-  assert scores.keys() == {"accuracy", "macro_f1"}
-  assert scores["accuracy"] == pytest.approx(1 / 3)
-  (path,) = task.write_answers(
-    "test", task.answers("test", rows), str(tmp_path)
-  )
-  assert path == str(tmp_path / "test.probabilities.tsv")
-  table = common.read_probabilities(path)
-  assert table.ids == ("id0", "id1", "id2") and table.labels == _LABELS
-  assert table.predictions == ["wet", "dry", "windy"]
-  np.testing.assert_array_equal(table.values, values)
-
-
 _WORDS = "a b c d e".split()
 _TEXTS = [
   TextExample("0", "a b", None, "no"),

@@ -142,19 +142,14 @@ def test_evaluation_and_prediction_count_each_example_once(
   assert len(predict(task.dataset("train", 8))["sums"]) == _TRAIN
 
 
-class _Options(SumTask):
-  sequences_per_example = 3
-
-
 def test_tokens_per_example(folder):
   mean = round(np.mean([3 + 7 * n % 30 for n in range(_TRAIN)]))
-  padded = {"length_bucketing": False}
-  for changes, tokens, sequences in (
-    ({}, mean, 1),
-    (padded, _LONGEST, 1),
-    ({"kind": _Options, **padded}, 3 * _LONGEST, 3),
+  for bucketing, sequences, tokens in (
+    (True, 1, mean),
+    (False, 3, 3 * _LONGEST),
   ):
-    task = make(folder, **changes)
+    kind = type("_", (SumTask,), {"sequences_per_example": sequences})
+    task = make(folder, kind=kind, length_bucketing=bucketing)
     assert task.tokens_per_example == tokens
     flops = sequences * _CONFIG.forward_flops(tokens // sequences)
     assert task.flops_per_example == 3 * flops

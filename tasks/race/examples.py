@@ -16,7 +16,6 @@ import codecs
 import dataclasses
 import itertools
 import os
-from multiprocessing.pool import ThreadPool
 from typing import Iterable, Iterator, Mapping, Optional
 
 from official_albert import files, tokenization
@@ -25,8 +24,6 @@ from official_albert.tasks import common
 
 LETTERS = "ABCD"
 LEVELS = ("middle", "high")
-# Files that are read at the same time; a bucket answers each after a while.
-_READERS = 32
 _ALL = "all.txt"
 
 
@@ -131,9 +128,9 @@ def _read_passages(folder: str) -> Iterator[tuple[str, str, bytes]]:
   # Archives made on macOS also have "._1.txt" for "1.txt".
   names = [x for x in names if x.endswith(".txt") and not x.startswith(".")]
   names.sort(key=lambda name: (len(name), name))  # 2.txt before 10.txt.
-  paths = [os.path.join(folder, name) for name in names]
-  with ThreadPool(_READERS) as pool:
-    yield from zip(paths, names, pool.map(files.read_bytes, paths))
+  for name in names:
+    path = os.path.join(folder, name)
+    yield path, name, files.read_bytes(path)
 
 
 @dataclasses.dataclass

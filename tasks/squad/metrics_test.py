@@ -17,14 +17,13 @@ _GOLD_V1 = {
   "nothing": ["the", "an"],
   "twice": ["New York New York"],
 }
-_PREDICTIONS_V1 = {
-  "tower": " Eiffel  tower!",  # exact
-  "year": "year 1999",  # 2/3 with the second answer, 1/2 with the first
-  "colours": "Blue, green",  # precision 1, recall 2/3: 0.8
-  "nothing": "a",  # equal, but no words to share
-  "twice": "York York York",  # 2 in common: precision 2/3, recall 1/2: 4/7
-}
-
+_TEXTS_V1 = (
+  " Eiffel  tower!",  # exact
+  "year 1999",  # 2/3 with the second answer, 1/2 with the first
+  "Blue, green",  # precision 1, recall 2/3: 0.8
+  "a",  # equal, but no words to share
+  "York York York",  # 2 in common: precision 2/3, recall 1/2: 4/7
+)
 _GOLD = {
   "tower": ["the Eiffel Tower"],
   "year": ["in 1999", "1999"],
@@ -34,19 +33,17 @@ _GOLD = {
   "colours": ["red green blue"],
   "city": [],
 }
-_PREDICTIONS = {
-  "tower": "Eiffel tower!",
-  "year": "year 1999",
-  "capital": "Paris",
-  "silence": "",
-  "article": "",
-  "colours": "blue green",
-  "city": "Rome",
-  "not asked": "anything",
-}
+_TEXTS = ("Eiffel tower!", "year 1999", "Paris", "", "", "blue green", "Rome")
+_ODDS = (-3.0, -1.0, 5.0, 0.5, 4.0, 1.5, -2.0)
 
 
-_ODDS = dict(zip(_PREDICTIONS, (-3.0, -1.0, 5.0, 0.5, 4.0, 1.5, -2.0, -9.0)))
+def score(gold, texts, odds=None, threshold=None):
+  """Returns the metrics of answers in the order of the questions."""
+  found = {
+    question: QuestionAnswers([Candidate(text, 1.0)], value)
+    for question, text, value in zip(gold, texts, odds or [None] * len(gold))
+  }
+  return metrics.score_answers(gold, found, threshold)
 
 
 @pytest.mark.parametrize(
@@ -66,21 +63,17 @@ def test_normalization(text, normal):
 
 
 def test_v1():
-  with pytest.raises(ValueError, match="capital has no gold answer.*squad_v2"):
-    metrics.evaluate_v1(_GOLD, _PREDICTIONS)
-  values = metrics.evaluate_v1(_GOLD_V1, _PREDICTIONS_V1)
-  assert list(values) == ["exact_match", "f1"]
-  assert values["exact_match"] == pytest.approx(100 * 2 / 5)
-  assert values["f1"] == pytest.approx(
-    100 * (1 + 2 / 3 + 0.8 + 0 + 4 / 7) / 5, rel=1e-12
-  )
-  with pytest.raises(ValueError, match="1 of 5 .* prediction .*example year"):
-    fewer = {q: x for q, x in _PREDICTIONS_V1.items() if q != "year"}
-    metrics.evaluate_v1(_GOLD_V1, fewer)
+  assert score(_GOLD_V1, _TEXTS_V1) == {
+    "exact_match": pytest.approx(100 * 2 / 5),
+    "f1": pytest.approx(100 * (1 + 2 / 3 + 0.8 + 0 + 4 / 7) / 5, rel=1e-12),
+  }
 
 
 def test_v2():
-  values = metrics.evaluate_v2(_GOLD, _PREDICTIONS)
+  # 3 are correct without any answers. Then, in the order of the odds:
+  # exact 3, tower 4, city 3, year 3, silence 3, colours 3, article 4, capital 3
+  # f1    3, tower 4, city 3, 3 2/3, 3 2/3, 4.4667, article 5.4667, 4.4667
+  values = score(_GOLD, _TEXTS, _ODDS, 9.0)
   assert values == pytest.approx(
     {
       "exact": 100 * 3 / 7,
@@ -92,56 +85,36 @@ def test_v2():
       "NoAns_exact": 100 / 3,
       "NoAns_f1": 100 / 3,
       "NoAns_total": 3,
+      "best_exact": 100 * 4 / 7,
+      "best_exact_thresh": -3.0,
+      "best_f1": 100 * (5 + 7 / 15) / 7,
+      "best_f1_thresh": 4.0,
+      "null_score_diff_threshold": 9.0,
     },
     rel=1e-12,
   )
-
-
-def test_v2_best_thresholds():
-  # 3 are correct without any answers. Then, in the order of the odds:
-  # exact 3, tower 4, city 3, year 3, silence 3, colours 3, article 4, capital 3
-  # f1    3, tower 4, city 3, 3 2/3, 3 2/3, 4.4667, article 5.4667, 4.4667
-  values = metrics.evaluate_v2(_GOLD, _PREDICTIONS, _ODDS)
-  assert values["best_exact"] == pytest.approx(100 * 4 / 7)
-  assert values["best_exact_thresh"] == -3.0
-  assert values["best_f1"] == pytest.approx(100 * (5 + 7 / 15) / 7)
-  assert values["best_f1_thresh"] == 4.0
   for name in ("exact", "f1"):
-    threshold = values[f"best_{name}_thresh"]
-    applied = metrics.evaluate_v2(_GOLD, _PREDICTIONS, _ODDS, threshold)
+    applied = score(_GOLD, _TEXTS, _ODDS, values[f"best_{name}_thresh"])
     assert applied[name] == pytest.approx(values[f"best_{name}"], rel=1e-12)
-  # Deviation: odds are logits; without a threshold no answer is taken back.
-  assert values["f1"] == metrics.evaluate_v2(_GOLD, _PREDICTIONS)["f1"]
 
 
-def test_v2_with_one_kind_of_questions():
-  values = metrics.evaluate_v2({"q": []}, {"q": "x"}, {"q": 0.25})
-  assert "HasAns_total" not in values and values["NoAns_total"] == 1
-  # No answer is best, which the script represents by 0.
-  assert (values["best_f1"], values["best_f1_thresh"]) == (100.0, 0.0)
-
-
-def test_equal_odds_keep_the_order_of_the_file():
-  gold = {"right": ["x"], "none": []}
-  predictions = {"right": "x", "none": "y"}
-  first = metrics.evaluate_v2(gold, predictions, {"right": 1.0, "none": 1.0})
-  last = metrics.evaluate_v2(gold, predictions, {"none": 1.0, "right": 1.0})
-  assert (first["best_exact"], last["best_exact"]) == (100.0, 50.0)
-  assert (first["best_exact_thresh"], last["best_exact_thresh"]) == (1.0, 0.0)
+def test_equal_odds_keep_the_order_of_the_answers():
+  for gold, texts, exact, threshold in (
+    ({"right": ["x"], "none": []}, "xy", 100, 1),
+    ({"none": [], "right": ["x"]}, "yx", 50, 0),
+  ):
+    values = score(gold, texts, [1.0, 1.0])
+    found = values["best_exact"], values["best_exact_thresh"]
+    assert found == (exact, threshold)
 
 
 def test_the_threshold_for_other_data():
   def chosen(gold, *odds):
-    """Returns it for answers "x" with these odds, and the F1 with it."""
-    names = [f"q{i}" for i in range(len(odds))]
-    gold = dict(zip(names, gold))
-    found = {
-      name: QuestionAnswers([Candidate("x", 1.0)], value)
-      for name, value in zip(names, odds)
-    }
-    values = metrics.score_answers(gold, found)
+    """Returns it for answers "x" with these odds, and applies it."""
+    gold = {str(i): texts for i, texts in enumerate(gold)}
+    values = score(gold, "xx", odds)
     threshold = values["best_null_score_diff_threshold"]
-    applied = metrics.score_answers(gold, found, threshold)
+    applied = score(gold, "xx", odds, threshold)
     assert "best_null_score_diff_threshold" not in applied
     assert applied["f1"] == values["best_f1"]
     return threshold
@@ -153,46 +126,25 @@ def test_the_threshold_for_other_data():
   assert chosen([[], []], 3.0, 2.0) == 0
 
 
-def test_v2_missing_predictions_and_odds():
-  with pytest.raises(
-    ValueError, match=r"5 of 7 .* prediction .*example year\)"
-  ):
-    metrics.evaluate_v2(_GOLD, {"tower": "x", "city": ""})
-  with pytest.raises(ValueError, match="6 of 7 questions have no null odds"):
-    metrics.evaluate_v2(_GOLD, _PREDICTIONS, {"tower": 1.0})
-
-
 def test_scripts_without_spaces_are_compared_by_characters():
   gold = {"a": ["1990年的北京大学。"], "b": ["東京タワー"], "c": ["New York"]}
-  predictions = {"a": "北京大学", "b": "「東京タワー」", "c": "new york!"}
+  texts = "北京大学", "「東京タワー」", "new york!"
   # "1990" is one of seven segments, of which four are in the longest run.
-  values = metrics.evaluate_v1(gold, predictions)
+  values = score(gold, texts)
   assert values == {
     "exact_match": pytest.approx(200 / 3),
     "f1": pytest.approx(100 * (2 * 4 / (4 + 7) + 2) / 3),
     "by_characters": 1.0,
   }
-  second = metrics.evaluate_v2(gold, predictions)
+  second = score(gold, texts, [0.0] * 3)
   assert second["f1"] == pytest.approx(values["f1"])
   # Not a bag of characters: only a run counts.
-  swapped = metrics.evaluate_v1({"a": ["北京大"]}, {"a": "大京北"})
+  swapped = score({"a": ["北京大"]}, ["大京北"])
   assert swapped["f1"] == pytest.approx(100 / 3)
   # If most answers are of scripts with spaces, words are compared.
-  gold = {
-    "a": ["中国"],
-    "b": ["the 1"],
-    "c": ["of"],
-    "d": ["한국"],
-    "e": ["。"],
-  }
-  values = metrics.evaluate_v1(gold, {**dict.fromkeys(gold, ""), "a": "中"})
+  golds = (["中国"], ["the 1"], ["of"], ["한국"], ["。"])
+  values = score(dict(zip("abcde", golds)), ["中", *[""] * 4])
   assert values == {"exact_match": 0, "f1": 0}
-
-
-def test_no_questions_have_no_metric():
-  for compute in (metrics.evaluate_v1, metrics.evaluate_v2):
-    with pytest.raises(ValueError, match="there are no questions"):
-      compute({}, {})
 
 
 _BEST = [

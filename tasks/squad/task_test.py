@@ -275,36 +275,34 @@ def test_settings_of_decoding(tmp_path):
 def test_predictions_use_the_threshold_of_the_evaluation(tmp_path):
   task = make(tmp_path, True)
   rows, test = oracle_rows(task, "dev"), oracle_rows(task, "test")
+
+  def written(split, rows):
+    task.write_answers(split, task.answers(split, rows), tmp_path)
+    return read_texts(tmp_path / split)
+
+  def scored(split, rows):
+    return task.score_answers(split, task.answers(split, rows))
+
   # Without an evaluation there is no threshold: every question is answered.
-  task.write_answers("dev", task.answers("dev", rows), tmp_path / "before")
-  assert read_texts(tmp_path / "before" / "dev")["none"]
-  task.score_answers("dev", task.answers("dev", rows))
+  assert written("dev", rows)["none"]
+  scored("dev", rows)
   test["cls_logits"] = np.float32(
     [-3.5, *[-2.5] * (len(test["cls_logits"]) - 1)]
   )
-  paths = task.write_answers("test", task.answers("test", test), tmp_path)
-  assert "null_odds.json" in {pathlib.Path(path).name for path in paths}
   # Labeled test data is scored by it, too.
-  assert (
-    task.score_answers("test", task.answers("test", test))[
-      "null_score_diff_threshold"
-    ]
-    == -3
-  )
-  assert read_texts(tmp_path / "test") == {"short": "w8 w9", "first": ""}
-  task.write_answers("dev", task.answers("dev", rows), tmp_path)
-  assert read_texts(tmp_path / "dev")["none"] == ""
+  assert scored("test", test)["null_score_diff_threshold"] == -3
+  assert written("test", test) == {"short": "w8 w9", "first": ""}
+  assert written("dev", rows)["none"] == ""
   # Each evaluation searches for its own, and reports the given one, or 0.
   later = {**rows, "cls_logits": rows["cls_logits"] + 4}
-  values = task.score_answers("dev", task.answers("dev", later))
+  values = scored("dev", later)
   assert values["null_score_diff_threshold"] == 0
   assert values["exact"] == values["f1"] == pytest.approx(100 / 6)
   assert values["best_exact"] == values["best_f1"] == 100
   assert values["best_null_score_diff_threshold"] == 1
-  task.write_answers("dev", task.answers("dev", later), tmp_path)
-  assert set(read_texts(tmp_path / "dev").values()) == {""}
+  assert set(written("dev", later).values()) == {""}
   # Test data chooses nothing, and gets the threshold of the dev file.
-  values = task.score_answers("test", task.answers("test", test))
+  values = scored("test", test)
   assert values["null_score_diff_threshold"] == 1
   assert "best_null_score_diff_threshold" not in values
 

@@ -15,7 +15,6 @@ import pytest
 from official_albert import AlbertConfig, checkpoints
 from official_albert.tasks import common, registry
 from official_albert.tasks.classification import examples as examples_lib
-from official_albert.tasks.squad import Candidate, QuestionAnswers
 from official_albert.tools.testing import toy_data, toy_runs
 
 _COLUMNS = {"text": "review", "text_b": "text_b", "label": "mood", "id": ""}
@@ -77,29 +76,26 @@ def test_labels_are_those_of_the_training_data(data):
 
 
 def test_dev_data_from_the_training_file(data):
-  tokenizer = toy_runs.write_tokenizer(str(data))
   path, notes = data / "train.tsv", []
   toy_data.write_table(str(path), 40)
   files = {"train": str(path), "test": str(data / "test.tsv")}
 
-  def make(share, **changes):
-    options = {"files": files, "dev_share": share, "note": notes.append}
-    return make_own(data, tokenizer=tokenizer, **options, **changes)
+  def make(**changes):
+    options = {"files": files, "dev_share": 0.25, "note": notes.append}
+    return make_own(data, **options, **changes)
 
-  task = make(0.25)
+  task = make(tokenizer=toy_runs.write_tokenizer(str(data)))
   train, dev = task.examples("train"), task.examples("dev")
   assert notes == [
     f"--dev_share=0.25: {len(dev)} of the 40 rows of {path} are held out"
   ]
   # The ids are the numbers of the rows in the file.
-  numbers = {int(row.guid) for row in (*train, *dev)}
-  assert numbers == set(range(40)) and task.ids("dev") == [e.guid for e in dev]
+  assert {int(row.guid) for row in (*train, *dev)} == set(range(40))
   text = path.read_text().splitlines()[int(dev[1].guid) + 1]
   assert text == f"{dev[1].label}\t{dev[1].text_a}"
-  task = on_records(task)
-  assert task.describe()["settings"]["dev_share"] == 0.25
+  assert on_records(task).describe()["settings"]["dev_share"] == 0.25
   # With the labels of a run, only the held-out rows are used.
-  again = make(0.25, labels=("bad", "good"), max_eval_examples=2)
+  again = make(labels=("bad", "good"), max_eval_examples=2)
   assert again.examples("dev") == [dev[0], dev[len(dev) // 2]]
   # Regressions have no classes.
   path.write_text("mood\treview\n" + "".join(f"{i}\tt{i}\n" for i in range(9)))
@@ -131,13 +127,11 @@ def test_scores_of_classes(data):
   rows = [[0.25, 0.75], [0.75, 0.25]] + [[0.75, 0.25], [0.25, 0.75]] * 2
   values = task.score_answers("dev", table(("bad", "good"), [*rows, [1, 0]]))
   assert values["accuracy"] == pytest.approx(5 / 7)
-  majority = task.majority("dev")
-  assert majority["accuracy"] == pytest.approx(4 / 7)
-  assert majority["matthews"] == 0
+  majority = {"accuracy": pytest.approx(4 / 7), "matthews": 0}
+  assert task.majority("dev").items() >= majority.items()
   for predictions in (
     table(("bad", "good"), rows),
     table(("good", "bad"), [*rows, [1, 0]]),
-    table((), [1.0] * 7),
     {"q": None},
   ):
     with pytest.raises(ValueError, match="predictions of dev do not belong to"):
@@ -237,10 +231,6 @@ def test_glue(tmp_path):
   assert task.majority("dev") == {"pearson": 0, "spearman": 0}
 
 
-def answer(text, odds=None):
-  return QuestionAnswers([Candidate(text, 1.0)], odds)
-
-
 def test_squad_files(tmp_path):
   toy_data.write_squad(tmp_path / "train-v1.1.json", 3)
   text = json.dumps(toy_data.squad(4)).encode()
@@ -288,33 +278,20 @@ def test_squad_task(tmp_path):
   assert task.majority("dev")["exact"] == pytest.approx(100 * 1 / 5)
 
 
-@pytest.fixture
-def race_data(tmp_path):
+def test_race(tmp_path):
   toy_data.write_race(str(tmp_path / "RACE"), train=3)
-  return tmp_path
-
-
-def test_both_recipes_of_race_have_one_task(race_data):
-  v1, v2 = make_task("race", race_data), make_task("race_v2", race_data)
-  assert v1.name == v2.name == "race" and v1.recipe != v2.recipe
-  assert v1.has_split("test") and len(v1.examples("train")) == 12
-  shutil.rmtree(race_data / "RACE" / "test")
-  assert not make_task("race", race_data).has_split("test")
-
-
-def test_race_scores(race_data):
-  task = make_task("race", race_data)
+  task, v2 = make_task("race", tmp_path), make_task("race_v2", tmp_path)
+  assert task.name == v2.name == "race" and task.recipe != v2.recipe
+  assert task.has_split("test") and len(task.examples("train")) == 12
   right = np.eye(4)[[0, 0, 0, 1]]  # Except the last.
-  ids = tuple(task.ids("dev"))
-  assert task.score_answers("dev", table(tuple("ABCD"), right, ids)) == {
+  answers = table(tuple("ABCD"), right, tuple(task.ids("dev")))
+  assert task.score_answers("dev", answers) == {
     "accuracy": 0.75,
     "accuracy_middle": 1.0,
     "accuracy_high": 0.5,
   }
-  # In dev, A is correct everywhere.
-  assert task.majority("dev")["accuracy"] == 1.0
-  with pytest.raises(ValueError, match="predictions of dev do not belong to"):
-    task.score_answers("dev", table(tuple("ABCD"), right, (*ids[:3], "x")))
+  shutil.rmtree(tmp_path / "RACE" / "test")
+  assert not make_task("race", tmp_path).has_split("test")
 
 
 def classifier(labels=(), classes=3, head="classification", **values):

@@ -38,12 +38,17 @@ def test_a_task_of_a_file_is_trained_predicted_and_exported(folder):
   ]
   (trained,) = many_commands.run("run_finetuning", [line])
   assert trained.code == 0, trained.err
-  results = json.loads(
-    (folder / "run/seed_12345/eval_results.json").read_text()
-  )
-  assert 0 <= results["test"]["accuracy"] <= 1
+  # The second seed uses the graphs and the records of the first.
+  assert trained.out.count("tracing and compiling") == 1
+  assert len(re.findall(r"wrote \d+ train records", trained.out)) == 1
   summary = json.loads((folder / "run/summary.json").read_text())
   assert summary["task"] == "imdb" and summary["best_metric"] == "accuracy"
+  assert list(summary["seeds"]) == ["12345", "12346"]
+  for seed, results in summary["seeds"].items():
+    model_dir = folder / "run" / f"seed_{seed}"
+    assert results == json.loads((model_dir / "eval_results.json").read_text())
+    record = json.loads((model_dir / "run.json").read_text())
+    assert record["settings"]["seed"] == int(seed)
   run = f"--model_dir={folder}/run"
   (answered,) = many_commands.run("predict", [[module, run, "--text=a sea"]])
   assert json.loads(answered.out)["prediction"] in ("neg", "pos")

@@ -13,13 +13,12 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import checkpoints, distribution, files, runs, training
-from official_albert.tasks import common, squad, trained_run
+from official_albert.tasks import squad, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tasks.common import finetuning_task
 from official_albert.tools.cli import printing
 
 PREDICTIONS_FOLDER = "predictions"
-SUBMISSION_FOLDER = "submission"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
 _NO_RESULTS = ("total", "thresh", "threshold", "by_characters")
 _ADVICE = (
@@ -183,47 +182,21 @@ def doubts(summary: Mapping[str, Any]) -> list[str]:
   return [*lines, _ADVICE] if lines else []
 
 
-def finish_glue(
-  output_dir: str,
-  folders: Mapping[str, str],
-  summaries: Mapping[str, Mapping[str, Any]],
-) -> None:
-  """Prints the scores of all tasks, and writes the submission.
+def describe_glue(summaries: Mapping[str, Mapping[str, Any]]) -> str:
+  """Returns a table of the scores of all tasks, given their summaries.
 
-  `folders` has the folder of each task, and `summaries` its summary; {} if it
-  was not evaluated. A score is the mean of the median metrics of dev splits.
+  A score is the mean of the median metrics of dev splits.
   """
-  if folders.keys() == glue.GLUE_TASKS.keys() and all(summaries.values()):
-    scores = {
-      name: np.mean(
-        [
-          summaries[name]["splits"][split][metric]["median"]
-          for split in task.dev_splits
-          for metric in task.metrics
-        ]
-      )
-      for name, task in glue.GLUE_TASKS.items()
-    }
-    scores["average"] = np.mean(list(scores.values()))
-    row = [f"{100 * score:.1f}" for score in scores.values()]
-    print(printing.table(list(scores), [row]))
-  predictions = {
-    name: os.path.join(runs.run_folder(folder), PREDICTIONS_FOLDER)
-    for name, folder in folders.items()
+  scores = {
+    name: np.mean(
+      [
+        summaries[name]["splits"][split][metric]["median"]
+        for split in task.dev_splits
+        for metric in task.metrics
+      ]
+    )
+    for name, task in glue.GLUE_TASKS.items()
   }
-  write_submission(output_dir, predictions)
-
-
-def write_submission(output_dir: str, predictions: Mapping[str, str]) -> None:
-  """Writes GLUE's official files for predictions by task, and their zip."""
-  folder, written = os.path.join(output_dir, SUBMISSION_FOLDER), False
-  for name, source in predictions.items():
-    task = glue.GLUE_TASKS[name]
-    for split in task.test_splits:
-      path = os.path.join(source, f"{split}{common.PROBABILITIES_SUFFIX}")
-      if files.exists(path):
-        table = common.read_probabilities(path)
-        glue.write_predictions(folder, task, split, table)
-        written = True
-  if written:
-    print(glue.write_zip(folder))
+  scores["average"] = np.mean(list(scores.values()))
+  row = [f"{100 * score:.1f}" for score in scores.values()]
+  return printing.table(list(scores), [row])

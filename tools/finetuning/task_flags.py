@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 _TASK_MODULE = path_flags.define_task_module()
 _SETTINGS = path_flags.define_settings(common.TaskOptions)
-MAX_EVAL = _SETTINGS["max_eval_examples"]
 # Fields of recipes; by default those of the task or of the run.
 _RECIPE: dict[str, flags.FlagHolder] = {}
 for _recipe in (common.Recipe, squad.Recipe, race.Recipe):
