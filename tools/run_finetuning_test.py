@@ -26,6 +26,9 @@ def folder(tmp_path_factory):
   path = tmp_path_factory.mktemp("finetuning")
   toy_runs.write_pretrained(str(path / "encoder"))
   toy_runs.write_pretrained(str(path / "wider"), hidden_size=26)
+  lone = shutil.copytree(path / "encoder", path / "lone")
+  for name in ("tokenizer.model", "run.json"):
+    (lone / name).unlink()
   (path / "other_pieces").mkdir()
   toy_runs.write_tokenizer(str(path / "other_pieces"), seed=6)
   for split, count in _SPLITS.items():
@@ -65,6 +68,7 @@ def official(folder, task, *more):
     "--num_train_steps=6",
     "--eval_steps=3",
     "--steps_per_loop=2",
+    "--nolength_bucketing",
     *more,
   ]
 
@@ -171,6 +175,12 @@ def test_a_trained_run_evaluates_and_predicts_other_data(
 # Changes of a command (the last value of a flag counts), and what is named.
 _REFUSALS = [
   (["--init_checkpoint=F/x"], "no checkpoint at "),
+  (["--init_checkpoint=F"], "holds no checkpoint"),
+  (["--init_checkpoint=F/encoder/model.ckpt-9"], "ckpt-9.index does not exist"),
+  (
+    ["--init_checkpoint=F/lone"],
+    "lone: give --spm_model_file, or --vocab_file",
+  ),
   (["--init_checkpoint="], "no albert_config.json without --init_checkpoint"),
   (["--label_column=stars"], "train.tsv, line 1: there is no column"),
   (["--dev_file=F/unknown.tsv"], "line 3: unknown label 'fine'"),

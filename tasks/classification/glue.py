@@ -31,7 +31,7 @@ class GlueTask:
     labels: the labels in the order of the head's outputs; None for a
       regression.
     recipe: learning rate, batch, steps, warm-up and dropout of the encoder.
-    metrics: names in `METRICS` of task.py, in the official order. The first one
+    metrics: names of `scores` in task.py, in the official order. The first one
       selects the best checkpoint; higher is better.
     label: the column of the labels.
     guid: the column of the ids; "" numbers the rows from 0. Test files then

@@ -18,60 +18,50 @@ from official_albert.tasks.classification import glue
 from official_albert.tasks.common import finetuning_task
 
 
-# scikit-learn and SciPy are imported when needed, because that takes long.
-def _of_classes(name: str, **options: Any) -> Callable[..., float]:
-  """Returns a metric of scikit-learn of predicted and correct classes."""
-
-  def metric(predictions: np.ndarray, labels: np.ndarray) -> float:
-    import sklearn.metrics
-
-    with warnings.catch_warnings():
-      warnings.simplefilter("ignore")  # About a single class.
-      return getattr(sklearn.metrics, name)(labels, predictions, **options)
-
-  return metric
-
-
-def _pearson(predictions: np.ndarray, labels: np.ndarray) -> float:
-  """Returns Pearson's correlation; 0.0 for a constant, where SciPy's is nan."""
-  import scipy.stats
-
-  arrays = np.float64(predictions), np.float64(labels)
-  if any(np.ptp(values) == 0 for values in arrays):
-    return 0.0
-  return scipy.stats.pearsonr(*arrays).statistic
-
-
-def _spearman(predictions: np.ndarray, labels: np.ndarray) -> float:
-  import scipy.stats
-
-  return _pearson(*map(scipy.stats.rankdata, (predictions, labels)))
-
-
-# They take a whole data set: F1, Matthews' coefficient and the correlations are
-# not means over examples. Where a quotient is 0 / 0, as for the constants that
-# a model predicts early in training, the value is 0.0.
-METRICS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
-  # Of predicted and correct classes, both <int>[N]. F1 is that of class 1 of
-  # the classes 0 and 1, `macro_f1` the mean of the classes that occur.
-  "accuracy": lambda predictions, labels: np.mean(predictions == labels),
-  "f1": _of_classes("f1_score", zero_division=0.0),
-  "macro_f1": _of_classes("f1_score", average="macro", zero_division=0.0),
-  "matthews": _of_classes("matthews_corrcoef"),
-  # Of predicted and correct numbers, both <float>[N].
-  "pearson": _pearson,
-  "spearman": _spearman,
-  "mean_squared_error": lambda predictions, labels: np.mean(
-    (np.float64(predictions) - labels) ** 2
-  ),
-}
-
-
 def scores(
   names: Iterable[str], predictions: np.ndarray, labels: np.ndarray
 ) -> dict[str, float]:
-  """Returns the metrics of these names."""
-  return {name: float(METRICS[name](predictions, labels)) for name in names}
+  """Returns the metrics of these names for a whole data set.
+
+  F1, Matthews' coefficient and the correlations are no means over examples.
+  Where a quotient is 0 / 0, as for the constants that a model predicts early in
+  training, the value is 0.0.
+
+  Args:
+    names: `accuracy`, `f1` (of class 1 of the classes 0 and 1), `macro_f1` (the
+      mean of the classes that occur) and `matthews` of classes; `pearson`,
+      `spearman` and `mean_squared_error` of numbers.
+    predictions: predicted classes <int>[N], or numbers <float>[N].
+    labels: the correct ones.
+  """
+  import scipy.stats  # These take long.
+  import sklearn.metrics
+
+  def correlation(rank: Callable[[Any], Any]) -> float:
+    arrays = rank(predictions), rank(labels)
+    if any(np.ptp(values) == 0 for values in arrays):
+      return 0.0  # SciPy's is nan.
+    return scipy.stats.pearsonr(*arrays).statistic
+
+  def of_classes(name: str, **options: Any) -> float:
+    return getattr(sklearn.metrics, name)(labels, predictions, **options)
+
+  metrics: Mapping[str, Callable[[], float]] = {
+    "accuracy": lambda: np.mean(predictions == labels),
+    "f1": lambda: of_classes("f1_score", zero_division=0.0),
+    "macro_f1": lambda: of_classes(
+      "f1_score", average="macro", zero_division=0.0
+    ),
+    "matthews": lambda: of_classes("matthews_corrcoef"),
+    "pearson": lambda: correlation(np.float64),
+    "spearman": lambda: correlation(scipy.stats.rankdata),
+    "mean_squared_error": lambda: np.mean(
+      (np.float64(predictions) - labels) ** 2
+    ),
+  }
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # About a single class.
+    return {name: float(metrics[name]()) for name in names}
 
 
 class TextTask(finetuning_task.LabelTask):

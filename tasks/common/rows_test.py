@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
 import csv
 import gzip
 import io
 import json
-import lzma
 
 import numpy as np
 import pytest
@@ -54,22 +52,6 @@ _ROWS = [
   {"text": 'He said "no", twice.', "label": "a"},
   {"text": "naïve 😀", "label": "b"},
 ]
-
-
-@pytest.mark.parametrize(
-  ("name", "pack"),
-  [
-    ("rows.csv", gzip.compress),
-    ("rows.csv", bz2.compress),
-    ("rows.csv.xz", lzma.compress),
-    ("rows.csv.bz2", bz2.compress),
-  ],
-)
-def test_the_content_tells_the_compression(tmp_path, name, pack):
-  path = write(tmp_path, name, pack(b"text,label\nso,a\n"))
-  (record,) = rows.read_table(path, ["text"])
-  assert record.cells == {"text": "so", "label": "a"}
-  assert record.where == f"{path}, line 2"
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "mark"])

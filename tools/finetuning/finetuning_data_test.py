@@ -183,18 +183,6 @@ def test_columns_of_one_file_only(data):
     make_own(data).examples("test")
 
 
-def test_no_records_that_the_model_cannot_read(data):
-  tokenizer = toy_runs.write_tokenizer(str(data))
-  task = make_own(data, tokenizer=tokenizer, max_seq_length=513)
-  with pytest.raises(ValueError, match="513 exceeds the model's 512"):
-    on_records(task)
-  config = AlbertConfig.from_preset("albert_tiny")
-  config = dataclasses.replace(config, vocab_size=tokenizer.vocab_size - 1)
-  with pytest.raises(ValueError, match="47 pieces, .* has vocab_size 46"):
-    task.with_records(("dev",), config, seed=3)
-  assert not os.path.exists(task.options.cache_dir)
-
-
 @pytest.mark.parametrize(
   "name", ["text_pair_classification", "mrpc", "squad_v1", "race"]
 )
@@ -212,17 +200,16 @@ def test_no_pairs_for_a_model_without_a_second_segment(data, name):
 
 
 def test_glue(tmp_path):
-  toy_data.write_glue(str(tmp_path), ["mnli", "mrpc", "stsb", "qqp"], train=10)
+  toy_data.write_glue(str(tmp_path), ["mnli", "mrpc", "stsb"], train=10)
   (tmp_path / "MNLI" / "test_mismatched.tsv").unlink()
   task = make_task("mnli", tmp_path)
-  assert task.eval_splits == ("dev_matched", "dev_mismatched")
   splits = [split for split in task.test_splits if task.has_split(split)]
   assert splits == ["test_matched", "ax"]
   # The first class has four of ten training rows, and three of seven in dev.
   assert task.majority("dev_matched") == {"accuracy": pytest.approx(3 / 7)}
-  task = make_task("mrpc", tmp_path)
   # Labels alternate; the last three are wrong.
   values = np.eye(2)[[0, 1, 0, 1, 1, 0, 1]]
+  task = make_task("mrpc", tmp_path)
   values = task.score_answers("dev", table(("0", "1"), values))
   assert list(values) == ["accuracy", "f1"]  # In the official order.
   assert values == pytest.approx({"accuracy": 4 / 7, "f1": 4 / 7})
@@ -261,10 +248,7 @@ def test_squad_task(tmp_path):
   )
   task = on_records(task)
   # Contexts are split: there are more windows than questions.
-  windows = task.num_train_examples()
-  assert windows > 5
-  batches = task.dataset("dev", 4)
-  assert sum(sum(b["example_weight"].numpy()) for b in batches) == windows
+  assert task.num_train_examples() > 5
   # Training windows have positions of answers; question 2 has none.
   batch = next(iter(task.dataset("train", 16)))
   starts = batch["start_positions"].numpy()

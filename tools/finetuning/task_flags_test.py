@@ -27,8 +27,13 @@ def answer(x):
 _GLUE = "--data_dir=glue"
 
 
-def test_finetuning_settings():
-  mnli, race, squad, qqp, small, *small_given = evaluate(
+def test_finetuning_settings(tmp_path):
+  table = str(tmp_path / "train.tsv")
+  toy_data.write_table(table, 50)
+  own = [f"--train_file={table}", "--text_column=review", "--label_column=mood"]
+  toy_data.write_glue(str(tmp_path), ["cola"], train=50)
+  case = ("text_classification", 768)
+  mnli, race, squad, qqp, small, rate, biased, *by_epochs = evaluate(
     _FINETUNING,
     (("mnli", 768), [_GLUE]),
     (("race_v2", 768), [_GLUE]),
@@ -45,6 +50,12 @@ def test_finetuning_settings():
     (("squad_v1", 256), []),
     (("squad_v1", 256), ["--learning_rate=2e-5"]),
     (("squad_v1", 256), ["--nobias_correction"]),
+    (case, own),
+    (case, [*own, "--num_train_epochs=1.5"]),
+    # As in google-research/albert.
+    (case, [*own, "--train_step=30"]),
+    (case, [*own, "--nodo_train"]),
+    (("cola", 768), [f"--data_dir={tmp_path}", "--num_train_epochs=16"]),
   )
   expected = {
     "learning_rate": 3e-5,
@@ -81,27 +92,10 @@ def test_finetuning_settings():
   assert qqp.items() >= expected.items()
   # A small model has a higher rate, and corrected moments.
   assert small["learning_rate"] == 2.5e-4 and small["num_train_steps"] == 3649
-  found = [(s["learning_rate"], s["bias_correction"]) for s in small_given]
+  found = [(s["learning_rate"], s["bias_correction"]) for s in (rate, biased)]
   assert small["bias_correction"] and found == [(2e-5, True), (2.5e-4, False)]
   assert "hidden_size 256; 5e-05 is for 768 and more" in small["note"]
-
-
-def test_epochs(tmp_path):
-  table = str(tmp_path / "train.tsv")
-  toy_data.write_table(table, 50)
-  own = [f"--train_file={table}", "--text_column=review", "--label_column=mood"]
-  toy_data.write_glue(str(tmp_path), ["cola"], train=50)
-  case = ("text_classification", 768)
-  found = evaluate(
-    _FINETUNING,
-    (case, own),
-    (case, [*own, "--num_train_epochs=1.5"]),
-    # As in google-research/albert.
-    (case, [*own, "--train_step=30"]),
-    (case, [*own, "--nodo_train"]),
-    (("cola", 768), [f"--data_dir={tmp_path}", "--num_train_epochs=16"]),
-  )
-  steps = [(s["num_train_steps"], s["num_warmup_steps"]) for s in found]
+  steps = [(s["num_train_steps"], s["num_warmup_steps"]) for s in by_epochs]
   # 3 * 50 / 32 and 1.5 * 50 / 32 rounded up; 16 * 50 / 16 with the recipe's
   # share of 320 / 5336.
   assert steps == [(5, 0), (3, 0), (30, 3), (1, 0), (50, 2)]
@@ -240,20 +234,3 @@ def test_files_beside_the_checkpoint(folder, tmp_path):
     [1, str(cased / "tokenizer.model"), False],
     [1, str(cased / "tokenizer.model"), True],
   ]
-
-
-def test_encoder_refusals(folder, tmp_path):
-  lone = tmp_path / "lone"
-  shutil.copytree(folder, lone)
-  for name in ("tokenizer.model", "run.json"):
-    (lone / name).unlink()
-  cases = (
-    ("", "no albert_config.json without --init_checkpoint: give --albert_conf"),
-    (f"{folder}/model.ckpt-99", f"{folder}/model.ckpt-99.index does not exist"),
-    (tmp_path, f"the folder {tmp_path} holds no checkpoint"),
-    (lone, f"no tokenizer in {lone}: give --spm_model_file, or --vocab_file"),
-  )
-  check_refusals(
-    _ENCODER,
-    *[("", [f"--init_checkpoint={path}"], text) for path, text in cases],
-  )
