@@ -3,13 +3,7 @@
 from official_albert.tasks.squad.examples import (
   RECIPES,
   Recipe,
-  SquadExample,
   make_windows,
   read_examples,
 )
-from official_albert.tasks.squad.metrics import (
-  CHOSEN_THRESHOLD,
-  IN_PERCENT,
-  Candidate,
-  QuestionAnswers,
-)
+from official_albert.tasks.squad.metrics import CHOSEN_THRESHOLD, IN_PERCENT

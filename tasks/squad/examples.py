@@ -26,7 +26,6 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Optional
 
@@ -137,7 +136,6 @@ def read_examples(
     ValueError: the file is not in this format, has no valid question, or has
       questions with faults. The message counts them and names the first.
   """
-  path = os.fspath(path)
   text = "".join(line for _, line in common.read_lines(path))
   content = files.parse_json(text, path, _File, _FORMAT)
   entries = [
@@ -150,46 +148,47 @@ def read_examples(
   faults = []
   for where, context, entry in entries:
     name, answers = entry.get("id"), entry.get("answers")
-    fault = _fault(context, entry)
-    is_impossible = entry.get("is_impossible", False)
-    if not fault and name in examples:
-      fault = "occurs twice: predictions are stored by id"
-    elif not fault and not is_impossible:
-      if is_training and len(answers or ()) != 1:
-        fault = (
-          f"has {len(answers or ())} answers, but a training question needs "
-          "exactly one, or is_impossible"
-        )
-      elif needs_answers and answers is None:
-        fault = 'has neither "answers" nor "is_impossible"'
-    if not (fault or may_be_impossible) and (
-      is_impossible or needs_answers and not answers
-    ):
-      fault = "has no answer, as in SQuAD 2.0, which is --task=squad_v2"
-    if not fault:
+    is_impossible = entry.get("is_impossible") or False
+    if isinstance(name, str) and name.strip():
+      where = f"question {files.quote(name, most=40)}"
+    if fault := _fault(context, entry):
+      faults.append(f"{where} {fault}")
+      continue
+    count = len(answers or ())
+    if is_impossible:
+      fits = may_be_impossible
+    elif is_training:
+      fits = count == 1
+    elif needs_answers:  # An empty list means that there is no answer.
+      fits = count > 0 or may_be_impossible and answers is not None
+    else:
+      fits = True
+    if name in examples:
+      faults.append(f"{where} occurs twice: predictions are stored by id")
+    elif not fits:
+      needed = "exactly one for training" if is_training else "one"
+      faults.append(
+        f"{where} has {count} answers, but needs {needed}, or in SQuAD 2.0 "
+        "(--task=squad_v2) is_impossible"
+      )
+    else:
       pairs = tuple((x["text"], x["answer_start"]) for x in answers or ())
       examples[name] = SquadExample(
         name, entry["question"], context, pairs, is_impossible
       )
-      continue
-    if isinstance(name, str) and name:
-      where = f"question {files.quote(name, most=40)}"
-    faults.append(f"{where} {fault}")
+  if not entries:
+    raise ValueError(f"{path} has no questions: is it the right file?")
   if faults:
     shown = "; ".join(faults[:_NAMED])
     if len(faults) > _NAMED:
       shown += f"; and {len(faults) - _NAMED:,} more"
-    counted = f"{len(faults):,} of {len(entries):,} questions"
-    if not examples:
-      raise ValueError(f"{path} has no valid question: {shown}.")
-    if not skip_invalid:
+    text = f"faults in {len(faults):,} of {len(entries):,} questions: {shown}"
+    if not (skip_invalid and examples):
       raise ValueError(
-        f"{path} has faults in {counted}: {shown}. Correct them, or give "
-        "--skip_invalid_questions to leave them out."
+        f"{path} has {text}. Correct them, or give --skip_invalid_questions to "
+        "leave them out, if others remain."
       )
-    note(f"{path}: left out {counted} for their faults: {shown}")
-  if not examples:
-    raise ValueError(f"{path} has no questions: is it the right file?")
+    note(f"{path}: left out {text}")
   return list(examples.values())
 
 
@@ -209,10 +208,7 @@ def _fault(context: Any, entry: dict[str, Any]) -> str:
   if not isinstance(answers, list) or not all(map(_is_answer, answers)):
     return 'has an answer without "text" or a whole "answer_start"'
   if answers and is_impossible:
-    return (
-      "has is_impossible true and answers (guesses are called "
-      "plausible_answers)"
-    )
+    return "has is_impossible and answers (guesses are plausible_answers)"
   for answer in answers:
     text, start = answer["text"], answer["answer_start"]
     if start < 0 or not context.startswith(text, start):

@@ -94,38 +94,18 @@ def answer(data) -> dict:
   return question(data)["answers"][0]
 
 
-def test_training_questions(tmp_path):
-  def keep(*names):
-    def change(data):
-      data[1]["paragraphs"][0]["qas"][1]["answers"] = []
-      for article in data:
-        for paragraph in article["paragraphs"]:
-          paragraph["qas"] = [q for q in paragraph["qas"] if q["id"] in names]
-
-    return write(tmp_path / "a.json", changed(change))
-
-  assert len(examples.read_examples(keep("a1", "b1"), is_training=True)) == 2
-  for name, count in (("a2", 2), ("b2", 0)):
-    with pytest.raises(ValueError, match=f"question '{name}' has {count} answ"):
-      examples.read_examples(keep("a1", name), is_training=True)
-
-
 @pytest.mark.parametrize(
   "find, change, message",
   [
     (answer, {"answer_start": 40}, "answer 'nine', .*at answer_start 40 of"),
-    (answer, {"answer_start": -5}, "answer 'nine', .*at answer_start -5 of"),
     (answer, {"text": " "}, "'a1' has an answer without"),
-    (answer, {"text": None}, "'a1' has an answer without"),
     (answer, {"answer_start": True}, "'a1' has an answer"),
     (question, {"answers": {}}, "'a1' has an answer without"),
-    (question, {"answers": 3}, "'a1' has an answer without"),
     (question, {"is_impossible": "no"}, "'a1' has an \"is_"),
     (question, {"id": 7}, 'article 0, paragraph 0, question 0 has 7 as "id"'),
-    (question, {"id": None}, 'paragraph 0, question 0 has None as "id"'),
     (question, {"id": "a2"}, "question 'a2' occurs twice"),
     (question, {"question": " "}, "'a1' has ' ' as"),
-    (question, {"is_impossible": True}, "'a1' has is_impossible true and"),
+    (question, {"is_impossible": True}, "'a1' has is_impossible and"),
     (paragraph, {"context": " \n"}, '2 of 4 questions: .* as "context'),
   ],
 )
@@ -159,22 +139,22 @@ def test_all_faults_are_in_one_message(tmp_path):
   notes = []
   found = examples.read_examples(path, **arguments, note=notes.append)
   assert [e.question_id for e in found] == ["b1"]
-  assert "left out 6 of 7" in notes[0]
+  assert "left out faults in 6 of 7" in notes[0]
   # Nothing is left.
-  with pytest.raises(ValueError, match="has no valid question: .*4 more"):
+  with pytest.raises(ValueError, match="in 7 of 7 questions: .*4 more"):
     examples.read_examples(path, **arguments, may_be_impossible=False)
 
 
 def test_answers_that_a_version_needs(tmp_path):
   path = write(tmp_path / "a.json", _FILE)
-  with pytest.raises(ValueError, match="'b2' has neither"):
+  with pytest.raises(ValueError, match="'b2' has 0 answers, but needs one"):
     examples.read_examples(path, needs_answers=True)
   # As in the official program, no answers mean that there is none.
   content = changed(lambda data: data[1]["paragraphs"][0]["qas"].pop())
   question(content["data"]).update(answers=[])
   path = write(tmp_path / "a.json", content)
   assert len(examples.read_examples(path, needs_answers=True)) == 3
-  with pytest.raises(ValueError, match="'b1' has no answer.*--task=squad_v2"):
+  with pytest.raises(ValueError, match="'b1' has 0 answers.*--task=squad_v2"):
     examples.read_examples(path, may_be_impossible=False)
 
 
@@ -198,17 +178,6 @@ def test_invalid_files(tmp_path, name, content, message):
   path = write(tmp_path / name, content)
   with pytest.raises(ValueError, match=name + ".*" + message):
     examples.read_examples(path)
-
-
-def test_recipes():
-  """Table 14 of the paper; windows and decoding are tested by their use."""
-  # Learning rate, batch, steps, warm-up, dropouts, length.
-  assert {
-    "squad_v1": examples.Recipe(5e-5, 48, 3649, 365, 0.0, 0.1, 384),
-    "squad_v2": examples.Recipe(3e-5, 48, 8144, 814, 0.0, 0.1, 512),
-  } == examples.RECIPES
-  with pytest.raises(ValueError, match="end_n_top is 0, but must be from 1"):
-    examples.Recipe(5e-5, 48, 3649, 365, end_n_top=0)
 
 
 _WORDS = "a b c d e f g h i j k l m n o p q".split()
