@@ -47,24 +47,11 @@ def classifier(classes=3, config=SMALL):
   return modeling.AlbertForSequenceClassification(config, classes)
 
 
-@pytest.fixture(params=["run", "best", "prefix"])
-def pretrained(request, tmp_path):
-  """A pretrained model and its checkpoint."""
-  model = _Pretrained()
-  if request.param == "best":
-    save_best(tmp_path, model)
-    return model, str(tmp_path / "best")
+def test_fine_tuning_starts_with_a_new_head(tmp_path):
+  source, model, path = _Pretrained(), classifier(), str(tmp_path)
   optimizer = training.LAMB(0.1)
-  optimizer._create_all_weights(model.trainable_variables)
-  path = save(
-    tmp_path, model, optimizer=optimizer, examples_seen=tf.Variable(7)
-  )
-  return model, str(tmp_path) if request.param == "run" else path
-
-
-def test_fine_tuning_starts_with_a_new_head(pretrained, tmp_path):
-  source, path = pretrained
-  model = classifier()
+  optimizer._create_all_weights(source.trainable_variables)
+  save(tmp_path, source, optimizer=optimizer, examples_seen=tf.Variable(7))
   head = model.classifier.output_weights.numpy()
   report = checkpoints.warm_start(model, path)
   assert len(report.matched) == len(model.albert.weights)

@@ -119,12 +119,9 @@ class AnswerQuestions(serving.ServedModule):
       self._decoding["n_best_size"],
       self._decoding["max_answer_length"],
     )
-    outputs = {
-      "n_best_answers": found.texts,
-      "n_best_probabilities": tf.cast(found.probabilities(), tf.float32),
-      "n_best_starts": found.starts,
-      "n_best_ends": found.ends,
-    }
+    found["probabilities"] = tf.cast(found["probabilities"], tf.float32)
+    columns = ("answers", "probabilities", "starts", "ends")
+    outputs = {f"n_best_{name}": found[name] for name in columns}
     names = ("answer", "probability", "start", "end")
     best = {name: x[:, 0] for name, x in zip(names, outputs.values())}
     if self.has_impossible:
@@ -252,35 +249,13 @@ class Windows(NamedTuple):
   ends: tf.RaggedTensor
 
 
-class Answers(NamedTuple):
-  """The n best answers; missing ones are "", 0, 0, -inf and -inf.
-
-  Attributes:
-    texts: <string>[B, n], all different.
-    starts, ends: <int32>[B, n], characters in the context.
-    start_scores, end_scores: <float64>[B, n].
-  """
-
-  texts: tf.Tensor
-  starts: tf.Tensor
-  ends: tf.Tensor
-  start_scores: tf.Tensor
-  end_scores: tf.Tensor
-
-  def probabilities(self) -> tf.Tensor:
-    """<float64>[B, n] over a question's answers; 1, 0, ... if it has none."""
-    scores = self.start_scores + self.end_scores
-    best = tf.maximum(scores[:, :1], tf.float64.min)  # Finite.
-    return tf.nn.softmax(tf.concat([best, scores[:, 1:]], 1))
-
-
 def best_answers(
   contexts: tf.Tensor,
   windows: Windows,
   scores: Tensors,
   n_best_size: int,
   max_answer_length: int,
-) -> Answers:
+) -> Tensors:
   """Returns the best candidates of each question that have different texts.
 
   Deviation: a span of only white space is not a candidate, because "" means
@@ -294,6 +269,11 @@ def best_answers(
 
   Contexts are <string>[B], valid UTF-8. n is `n_best_size`; for SQuAD 1.1 it is
   also K and M. See `decode` for the other arguments.
+
+  Returns:
+    `answers` <string>[B, n], all different, or "" if they are missing; the
+    characters `starts` and `ends` <int32>[B, n]; `start_scores`, `end_scores`
+    and `probabilities` <float64>[B, n], which are 1, 0, ... without answers.
   """
   characters = tf.strings.unicode_decode(contexts, "UTF-8")  # [B, (characters)]
   token_starts, token_ends = _whole_words(characters, windows)
@@ -328,13 +308,19 @@ def best_answers(
     return rows.to_tensor(default, shape=[None, n_best_size])
 
   offsets = tf.cast(characters.row_starts(), tf.int32)[:, None]
-  return Answers(
-    best(texts, ""),
-    best(starts - offsets, 0),
-    best(ends - offsets, 0),
-    best(start_scores, _NEVER),
-    best(end_scores, _NEVER),
+  start_scores, end_scores = (
+    best(x, _NEVER) for x in (start_scores, end_scores)
   )
+  totals = start_scores + end_scores
+  highest = tf.maximum(totals[:, :1], tf.float64.min)  # Finite.
+  return {
+    "answers": best(texts, ""),
+    "probabilities": tf.nn.softmax(tf.concat([highest, totals[:, 1:]], 1)),
+    "starts": best(starts - offsets, 0),
+    "ends": best(ends - offsets, 0),
+    "start_scores": start_scores,
+    "end_scores": end_scores,
+  }
 
 
 def _candidates(
@@ -531,11 +517,8 @@ def decode(
       odds = [None] * (len(block) - 1)
       if "cls_logits" in own:
         odds = null_odds(packed, own["cls_logits"]).numpy().tolist()
-      columns = (
-        *(found.texts, found.probabilities()),
-        *(found.start_scores, found.end_scores),
-      )
-    answers = zip(*(column.numpy().tolist() for column in columns))
+    columns = ("answers", "probabilities", "start_scores", "end_scores")
+    answers = zip(*(found[name].numpy().tolist() for name in columns))
     for begin, answer, value in zip(block, answers, odds):
       n_best = [
         Candidate(text.decode(), *numbers)
