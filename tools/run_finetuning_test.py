@@ -175,7 +175,7 @@ def test_a_trained_run_evaluates_and_predicts_other_data(
 # Changes of a command (the last value of a flag counts), and what is named.
 _REFUSALS = [
   (["--init_checkpoint=F/x"], "no checkpoint at "),
-  (["--init_checkpoint=F"], "holds no checkpoint"),
+  (["--init_checkpoint=F/"], "holds no checkpoint"),
   (["--init_checkpoint=F/encoder/model.ckpt-9"], "ckpt-9.index does not exist"),
   (
     ["--init_checkpoint=F/lone"],

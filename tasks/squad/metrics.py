@@ -166,9 +166,10 @@ def score_answers(
   `best_f1_thresh`, or less than all odds if it is best to drop every answer.
 
   Deviation: the original reports `exact` and `f1` at the best threshold for the
-  evaluated file, for which the official program has names of their own. It
-  searches that threshold as the script does, which keeps answers with odds <=
-  threshold, and then applies <.
+  evaluated file, for which the official program has names of their own.
+
+  Deviation: a threshold keeps answers with odds <= threshold, as in the script.
+  The original searches for the best threshold by that rule and then applies <.
   """
   odds = {q: x.null_odds for q, x in answers.items() if x.null_odds is not None}
   scores, how = _scores(gold, answers, is_v1=not odds)
