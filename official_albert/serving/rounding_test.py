@@ -67,18 +67,19 @@ def _serve(folder):
   return served
 
 
-_CALL = "from official_albert.serving import rounding_test as test; test."
+_ELSEWHERE = """
+import sys
+from official_albert.serving import rounding_test
+rounding_test._serve(sys.argv[1])
+rounding_test._export(sys.argv[2])
+"""
 
 
 def test_exports_are_right_on_other_machines(tmp_path):
   here, there = str(tmp_path / "here"), str(tmp_path / "there")
   _export(here)
-  bfloat16.run_without_onednn(sys.executable, "-c", f"{_CALL}_serve({here!r})")
-  bfloat16.run_without_onednn(
-    sys.executable, "-c", f"{_CALL}_export({there!r})"
-  )
+  bfloat16.run_without_onednn(sys.executable, "-c", _ELSEWHERE, here, there)
   # TensorFlow's optimizer must not choose for the products' kernel.
-  frozen = _frozen()
-  expected = bfloat16.last_layer(frozen)
+  expected = bfloat16.last_layer(_frozen())
   for folder in (here, there):
     np.testing.assert_array_equal(_serve(folder), expected)

@@ -20,10 +20,7 @@ from official_albert.tools.hub import publication
 from official_albert.tools.testing import fuzz, toy_runs
 
 _TASKS = {
-  "classification": {
-    "task": "text_classification",
-    "labels": ("bad", "good", "so so"),
-  },
+  "classification": {"task": "text_classification", "labels": ("bad", "good")},
   "pairs": {"task": "text_pair_classification", "labels": ("no", "yes")},
   "regression": {"task": "text_pair_regression"},
   "squad1": {"task": "squad_v1"},
