@@ -25,7 +25,9 @@ from official_albert import (
   training,
 )
 from official_albert import labels as labels_lib
+from official_albert.settings import EXPORT_PRECISIONS
 
+Texts = Union[str, Sequence[str]]
 # The rate for models of the paper's sizes.
 _LEARNING_RATE = 2e-5
 # Names of the squared error in Keras.
@@ -294,10 +296,6 @@ class TextClassifier(modeling.FeatureModel):
       TypeError: something else than a text is among the texts.
       ValueError: a label is unknown, or the numbers of texts and labels differ.
     """
-    if not 0 <= validation_split < 1:
-      raise ValueError(
-        f"validation_split is {validation_split}, but must be a share below 1."
-      )
     rows, batch_size = self._rows(x, y, sample_weight, batch_size)
     held_out, held_out_size = None, batch_size
     if validation_data is not None:
@@ -308,15 +306,19 @@ class TextClassifier(modeling.FeatureModel):
       held_out, held_out_size = self._rows(x, y, weights, batch_size)
     elif validation_split:
       count = int(len(rows.targets) * (1 - validation_split))
-      if not count:
-        raise ValueError("validation_split leaves no texts to train on.")
+      if not 0 < count < len(rows.targets):
+        raise ValueError(
+          f"validation_split is {validation_split}, but must be a share that "
+          "leaves texts to train on and texts to evaluate on."
+        )
       held_out, rows = rows.part(slice(count, None)), rows.part(slice(count))
     validation = held_out and self._batches(held_out, held_out_size)
     if class_weight:
-      # Keras refuses them together with weights of the texts.
-      by_class = np.ones(len(self.labels or ()), np.float32)
+      # Keras fails if there are weights of the texts, too.
+      labels = self.labels or ()
+      by_class = np.ones(len(labels), np.float32)
       for name, value in class_weight.items():
-        by_class[labels_lib.class_index(name, self.labels or ())] = value
+        by_class[labels_lib.class_index(name, labels)] = value
       weights = by_class[rows.targets]
       if rows.weights is not None:
         weights *= rows.weights
@@ -373,11 +375,7 @@ class TextClassifier(modeling.FeatureModel):
     predictions[order] = found
     return predictions
 
-  def classify(
-    self,
-    texts: Union[str, Sequence[str]],
-    texts_b: Union[str, Sequence[str], None] = None,
-  ) -> Any:
+  def classify(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
     """Returns the `Classification` of a text or a pair, or a list for a list.
 
     Raises ValueError for a regression.
@@ -392,11 +390,7 @@ class TextClassifier(modeling.FeatureModel):
 
     return self._answers(texts, texts_b, answer)
 
-  def score(
-    self,
-    texts: Union[str, Sequence[str]],
-    texts_b: Union[str, Sequence[str], None] = None,
-  ) -> Any:
+  def score(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
     """Returns the number of a text or a pair, or a list for a list.
 
     Raises ValueError for a classifier.
@@ -416,15 +410,42 @@ class TextClassifier(modeling.FeatureModel):
     answers = [answer(row) for row in self.predict(x, verbose=0)]
     return answers[0] if is_one else answers
 
-  def export(self, filepath: str, pairs: bool = False, **options: Any) -> None:
+  def export(
+    self,
+    filepath: str,
+    pairs: bool = False,
+    signatures: str = "all",
+    precision: str = "float32",
+  ) -> None:
     """Writes the SavedModel that tools.export_saved_model writes of a run.
 
     Args:
       filepath: a new folder; for TF Serving, its name must be a version number.
       pairs: whether the model is for pairs of texts.
-      **options: fields of `serving.ExportOptions`, such as `precision`.
+      signatures: "all", "text" or "ids".
+      precision: "float32" or "bfloat16", whatever the model was trained in.
     """
-    serving.export_classifier(self, filepath, pairs, **options)
+    weights = checkpoints.by_path(self.model)
+    values = {name: variable.numpy() for name, variable in weights.items()}
+    policy = EXPORT_PRECISIONS.get(precision)
+    config = {**self.model.get_config(), "dtype": policy}
+    own = self.tokenizer
+    file = checkpoints.TokenizerFile(
+      own.model_file, own.kind, own.rules, content=own.content
+    )
+
+    def write():
+      model = type(self.model).from_config(config)
+      for name, variable in checkpoints.by_path(model).items():
+        variable.assign(values[name])
+      module = serving.ServedTextTask(
+        model, file.make_layer(), self.max_seq_length, self.labels, pairs
+      )
+      task = f"text_{'pair_' if pairs else ''}{module.kind}"
+      source = serving.Source(module, task, "TextClassifier", file)
+      serving.write_saved_model(source, filepath, signatures, precision)
+
+    serving.outside_strategy(write)
 
   def get_config(self) -> dict[str, Any]:
     """Returns the settings, with the content of the tokenizer's file."""

@@ -63,14 +63,6 @@ _TOP_K = flags.DEFINE_integer(
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", 0, "Longer texts are truncated; 0: the training's length."
 )
-_BATCH_SIZES = flags.DEFINE_list(
-  "warmup_batch_sizes",
-  ["1", "8"],
-  "Rows of the requests that TF Serving sends itself when it loads the model.",
-)
-_SEQ_LENGTHS = flags.DEFINE_list(
-  "warmup_seq_lengths", ["32", "128"], "Their tokens; empty: no warm-up."
-)
 _FORMAT = flags.DEFINE_enum(
   "format",
   "saved_model",
@@ -98,35 +90,20 @@ from official_albert import inference, serving
 from official_albert.tools.conversion import tflite_export
 
 
-def _numbers(flag: flags.FlagHolder) -> list[int]:
-  if not all(map(str.isdecimal, flag.value)):
-    raise ValueError(
-      f"--{flag.name} is {','.join(flag.value)!r}, but must be a list of "
-      "numbers such as 1,8."
-    )
-  return [*map(int, flag.value)]
-
-
 def main(argv) -> None:
   del argv
   registry.load_module(_TASK_MODULE.value)
   is_tflite = _FORMAT.value == "tflite"
   unused = [_QUANTIZATION, _SEQUENCE_LENGTH]
   if is_tflite:
-    unused = [_SIGNATURES, _PRECISION, _BATCH_SIZES, _SEQ_LENGTHS]
-    unused += [_MAX_SEQ_LENGTH, _TOP_K]
+    unused = [_SIGNATURES, _PRECISION, _MAX_SEQ_LENGTH, _TOP_K]
   for flag in unused:
     if flag.present:
       raise ValueError(
         f"--{flag.name} has no effect with --format={_FORMAT.value}: leave it "
         "out."
       )
-  options = serving.ExportOptions(
-    signatures="ids" if is_tflite else _SIGNATURES.value,
-    precision=_PRECISION.value,
-    warmup_batch_sizes=_numbers(_BATCH_SIZES),
-    warmup_seq_lengths=_numbers(_SEQ_LENGTHS),
-  )
+  signatures = "ids" if is_tflite else _SIGNATURES.value
   export_dir = _EXPORT_DIR.value
   files.check_new_folder(export_dir, "--export_dir")
   source = inference.open_source(
@@ -134,19 +111,19 @@ def main(argv) -> None:
     checkpoint=_CHECKPOINT.value,
     head=_HEAD.value,
     task=_TEXT_TASK.value or "",
-    with_texts=options.signatures != "ids",
+    with_texts=signatures != "ids",
     max_seq_length=_MAX_SEQ_LENGTH.value,
     top_k=_TOP_K.value,
     num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
     config_file=_CONFIG_FILE.value,
-    dtype=settings.EXPORT_PRECISIONS[options.precision],
+    dtype=settings.EXPORT_PRECISIONS[_PRECISION.value],
   )
   if is_tflite:
     tflite_export.write_folder(
       source, export_dir, _QUANTIZATION.value, _SEQUENCE_LENGTH.value
     )
   else:
-    serving.write_saved_model(source, export_dir, options)
+    serving.write_saved_model(source, export_dir, signatures, _PRECISION.value)
   print(f"exported {source.checkpoint} to {export_dir}")
 
 

@@ -17,15 +17,14 @@ tools.export_saved_model. The task determines the columns of a row:
     pretraining              --signature=fill_mask or encode: text
                              sentence_order or encode_pair: text_a, text_b
 
-Instead of a table, flags with these names may give the texts, such as
---question="..." --context="...". Each may be repeated for further rows;
---options is given four times for each row.
+Instead of a table, flags with these names may give the texts of one row, such
+as --question="..." --context="..."; --options is given four times.
 
 By default, a model for the user's own texts reads the columns with which it was
 trained; --columns=text=review,id=number names others, and --columns=id= numbers
 the rows. The output has one line for each row, in the same order, with the id
-of the row, or else its number and its texts, and then the prediction and its
-probability, or that of each label. Texts may be empty. If the model refuses
+of the row, or else its number, and then the prediction and its probability, or
+that of each label. Texts may be empty. If the model refuses
 some of the rows, such as texts without [MASK], their answers are empty, and the
 exit code is 1.
 
@@ -37,11 +36,11 @@ tools.run_finetuning --nodo_train --nodo_eval.
 from __future__ import annotations
 
 import sys
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping
 
 from absl import flags
 
-from official_albert import settings, tokenization
+from official_albert import tokenization
 from official_albert.tasks import registry
 from official_albert.tools.cli import (
   command_line,
@@ -49,8 +48,7 @@ from official_albert.tools.cli import (
   path_flags,
   printing,
 )
-from official_albert.tools.prediction import input as prediction_input
-from official_albert.tools.prediction import output as prediction_output
+from official_albert.tools.prediction import lines
 from official_albert.train_config import TrainConfig
 
 _CHECKPOINT = path_flags.define_checkpoint()
@@ -78,11 +76,15 @@ _INPUT_FILE = path_flags.define(
   "Tables, comma-separated, read one after the other; .txt: one text per line.",
 )
 _TEXTS = {
-  role: flags.DEFINE_multi_string(
-    role, [], f"Instead of --input_file: the {role} of a row; may be repeated."
+  role: flags.DEFINE_string(
+    role, None, f"Instead of --input_file: the {role} of a row."
   )
   for role in registry.ROLES
+  if role != registry.OPTIONS
 }
+_OPTIONS = flags.DEFINE_multi_string(
+  registry.OPTIONS, [], "Instead of --input_file: the four options of a row."
+)
 _OUTPUT_FILE = path_flags.define(
   "output_file",
   "-",
@@ -96,18 +98,6 @@ _EVAL_BATCH_SIZE = flags.DEFINE_integer(
 )
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", 0, "Maximum tokens of a run's sequences; 0: as trained."
-)
-_NULL_THRESHOLD = flags.DEFINE_float(
-  "null_score_diff_threshold",
-  None,
-  "SQuAD 2.0: higher null odds mean no answer; by default the threshold of the "
-  "run.",
-)
-_PRECISION = flags.DEFINE_enum(
-  "precision",
-  None,
-  tuple(settings.EXPORT_PRECISIONS),
-  "Precision of matrix products; by default float32.",
 )
 _TOP_K = flags.DEFINE_integer(
   "top_k", 0, "Pieces that a run returns for each [MASK]; 0: five."
@@ -126,25 +116,23 @@ _SAMPLE = 1000  # Rows.
 
 def open_model() -> inference.LoadedModel:
   """Opens the model that the flags name."""
-  path, precision = _MODEL_DIR.value, _PRECISION.value
+  path = _MODEL_DIR.value
   model = inference.open_model(
     path,
-    dtype=settings.EXPORT_PRECISIONS.get(precision),
     task=_TEXT_TASK.value or "",
     checkpoint=_CHECKPOINT.value,
     max_seq_length=_MAX_SEQ_LENGTH.value,
     top_k=_TOP_K.value,
     num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
-    null_score_diff_threshold=_NULL_THRESHOLD.value,
     config_file=encoder_flags.CONFIG_FILE.value,
     tokenizer=encoder_flags.chosen_tokenizer(),
     lower_case=encoder_flags.LOWER_CASE.value,
     keep_accents=encoder_flags.KEEP_ACCENTS.value,
   )
-  for note in model.notes:
+  for note in model.source.notes:
     # Predictions may be written to standard output.
     print(f"{path}: {note}", file=sys.stderr, flush=True)
-  if not model.names_task:
+  if not model.source.names_task:
     raise ValueError(
       f"{path} has the head {model.kind}, but does not name its task: give "
       f"--task, such as --task=text_{model.kind}."
@@ -154,7 +142,7 @@ def open_model() -> inference.LoadedModel:
 
 def predict(
   model: inference.LoadedModel,
-  texts: Mapping[str, Sequence[str]],
+  texts: Mapping[str, Any],
   write: Callable[..., None],
 ) -> tuple[int, int, str]:
   """Writes the answers to the rows of `texts` by role, or of --input_file.
@@ -165,14 +153,15 @@ def predict(
   backend = model.backend(_SIGNATURE.value)
   rows: Any
   if texts:
-    rows = prediction_input.given_rows(texts, backend.roles, backend.about)
-    total = len(rows)
-    repeated = prediction_input.repeated_roles(backend.roles)
+    rows = [lines.given_row(texts, backend.roles, backend.about)]
+    total = 1
   else:
-    source = prediction_input.Source(
-      _INPUT_FILE.value.split(","), backend.roles, model.columns, _COLUMNS.value
+    paths = _INPUT_FILE.value.split(",")
+    columns = lines.choose_columns(
+      paths, backend.roles, model.source.columns, _COLUMNS.value
     )
-    rows, total, repeated = source.rows(), source.check(), source.repeated
+    total = sum(1 for _ in lines.read_rows(paths, columns))  # Checks all.
+    rows = lines.read_rows(paths, columns)
   sample: list[str] = []
   progress = printing.ProgressLine()
   count, refused, first_refused = 0, 0, ""
@@ -180,7 +169,7 @@ def predict(
     backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
   ):
     fields = answer_fields.fields_of(answer, model.labels)
-    write(row.cells["id"], fields, {x: row.cells[x] for x in repeated})
+    write(row.cells["id"], fields)
     if count < _SAMPLE:
       for cell in (row.cells[role] for role in backend.roles):
         sample += [cell] if isinstance(cell, str) else cell
@@ -198,20 +187,24 @@ def predict(
 def main(argv) -> None:
   del argv
   registry.load_module(_TASK_MODULE.value)
-  texts = {role: flag.value for role, flag in _TEXTS.items() if flag.value}
+  texts: dict[str, Any] = {
+    role: flag.value for role, flag in _TEXTS.items() if flag.value is not None
+  }
+  if _OPTIONS.value:
+    texts[registry.OPTIONS] = _OPTIONS.value
   if bool(_INPUT_FILE.value) == bool(texts):
     raise ValueError("give either --input_file, or texts such as --text.")
   if texts and _COLUMNS.value:
     raise ValueError("--columns is for tables of --input_file: leave it out.")
   path = _OUTPUT_FILE.value
-  with prediction_output.writer(path) as write:
+  with lines.writer(path) as write:
     model = open_model()
     count, refused, first_refused = predict(model, texts, write)
   examples = "1 example" if count == 1 else f"{count:,} examples"
-  to_stdout = path == prediction_output.STANDARD_OUTPUT
+  to_stdout = path == lines.STANDARD_OUTPUT
   print(
     f"wrote {'standard output' if to_stdout else path} ({examples}), "
-    f"predicted with {model.checkpoint}",
+    f"predicted with {model.source.checkpoint}",
     file=sys.stderr if to_stdout else sys.stdout,
   )
   if refused:

@@ -12,26 +12,23 @@ from official_albert import AlbertConfig, runs
 from official_albert.tasks import common
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
-_EXPORT = "--model_dir=FOLDER/classify"
-_COLUMNS = "--columns=text=review,id=key"
+_EXPORT, _RUN = "--model_dir=FOLDER/own", "--model_dir=FOLDER/run"
+_ENCODER = "--model_dir=FOLDER/encoder"
 _CONTEXT = "äbc\tdef ghi"
-_LABELS = ("bad", "good", "so so")
+_LABELS = ("bad", "good")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
   """Returns a folder with models and forms of input."""
   path = tmp_path_factory.mktemp("predict")
-  three, answers = str(path / "three"), str(path / "answers")
-  toy_runs.write_finetuned(three, "text_classification", _LABELS)
+  answers = str(path / "answers")
   toy_runs.write_finetuned(answers, "squad_v1", doc_stride=5)
-  toy_runs.write_export(str(path / "classify"), three, "text")
-  toy_runs.write_export(str(path / "answer"), answers, "text")
   toy_runs.write_pretrained(str(path / "encoder"))
   toy_runs.write_finetuned(
     str(path / "run"),
     "text_classification",
-    ["bad", "good"],
+    _LABELS,
     columns={"text": "review", "id": "key"},
   )
   toy_runs.write_export(str(path / "own"), str(path / "run"), "text")
@@ -44,7 +41,6 @@ def folder(tmp_path_factory):
   (path / "a.tsv").write_text("key\treview\n" + "".join(lines))
   rows = [{"key": f"k{i}", "review": text} for i, text in enumerate(texts)]
   (path / "b.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-  (path / "c.txt").write_text("".join(f"{text}\n" for text in texts))
   question = {"question": "q", "context": _CONTEXT}
   (path / "squad.jsonl").write_text(json.dumps(question) + "\n")
   (path / "masks.txt").write_text("the [MASK] tree\na [MASK] [MASK]\n")
@@ -60,97 +56,55 @@ def predict(folder, *cases):
 
 
 def test_forms_of_input_and_output(folder):
+  """An export reads the columns of the training data."""
   small = "--eval_batch_size=3"
-  results = predict(
+  done = predict(
     folder,
+    [_EXPORT, "--input_file=FOLDER/a.tsv", "--output_file=FOLDER/a.out"],
     [
-      _EXPORT,
-      "--input_file=FOLDER/a.tsv",
-      "--output_file=FOLDER/a.out",
-      _COLUMNS,
+      *(_RUN, "--input_file=FOLDER/b.jsonl", small),
+      "--output_file=FOLDER/b.out.jsonl",
     ],
-    [
-      *(_EXPORT, "--input_file=FOLDER/b.jsonl"),
-      *("--output_file=FOLDER/b.out.jsonl", _COLUMNS, small),
-    ],
-    [_EXPORT, "--input_file=FOLDER/c.txt", "--output_file=-", small],
-    ["--model_dir=FOLDER/answer", "--input_file=FOLDER/squad.jsonl"],
+    [_EXPORT, "--input_file=FOLDER/a.tsv", small, "--columns=id="],
+    ["--model_dir=FOLDER/answers", "--input_file=FOLDER/squad.jsonl"],
+    [_RUN, "--text="],
+    ["--model_dir=FOLDER/answers", "--question=q", f"--context={_CONTEXT}"],
   )
-  for result in results:
+  for result in done:
     assert result.code == 0, result.err
-  assert results[0].out == (
-    f"wrote {folder}/a.out (50 examples), predicted with {folder}/classify\n"
+  assert done[0].out == (
+    f"wrote {folder}/a.out (50 examples), predicted with {folder}/own\n"
   )
-  header, *lines = (folder / "a.out").read_text().splitlines()
-  assert header == "id\tprediction\tbad\tgood\tso so"
-  assert [line.split("\t")[0] for line in lines] == [f"k{i}" for i in range(50)]
-  table = np.array([line.split("\t")[2:] for line in lines], np.float64)
-  np.testing.assert_allclose(table.sum(1), 1, atol=1e-6)
+  found = common.read_probabilities(f"{folder}/a.out")
+  assert found.labels == _LABELS
+  assert found.ids == tuple(f"k{i}" for i in range(50))
+  np.testing.assert_allclose(found.values.sum(1), 1, atol=1e-6)
   rows = (folder / "b.out.jsonl").read_text().splitlines()
-  for line, values, row in zip(lines, table, map(json.loads, rows)):
-    assert [row["id"], row["prediction"]] == line.split("\t")[:2]
-    assert list(row["probabilities"]) == list(_LABELS)
-    found = list(row["probabilities"].values())
-    np.testing.assert_allclose(found, values, atol=1e-6)
-  # Rows are numbered and have their text at the end; standard output has the
-  # predictions only.
-  rows = [*map(json.loads, results[2].out.splitlines())]
+  for i, row in enumerate(map(json.loads, rows)):
+    assert list(row) == ["id", "prediction", "probabilities"]
+    values = row["probabilities"]
+    assert (
+      row["id"] == f"k{i}"
+      and max(values, key=values.get) == (row["prediction"])
+    )
+    np.testing.assert_allclose([*values.values()], found.values[i], atol=1e-6)
+  # Rows are numbered; standard output has the predictions only.
+  rows = [*map(json.loads, done[2].out.splitlines())]
   assert [row["id"] for row in rows] == [str(i) for i in range(50)]
-  texts = (folder / "c.txt").read_text().splitlines()
-  assert [row["input_text"] for row in rows] == texts
-  assert "wrote standard output (50 examples)" in results[2].err
-  answer = json.loads(results[3].out)
+  assert "wrote standard output (50 examples)" in done[2].err
+  answer, empty, same = (json.loads(done[i].out) for i in (3, 4, 5))
   begin, end = answer["start"], answer["end"]
   assert answer["prediction"] == _CONTEXT[begin:end] != ""
   assert answer["n_best"][1]["text"] in _CONTEXT
-
-
-def test_texts_of_the_command_line(folder):
-  texts = ["--text=the old tree", "--text="]
-  shown, table, answer, refused = predict(
-    folder,
-    ["--model_dir=FOLDER/run", *texts],
-    ["--model_dir=FOLDER/own", *texts, "--output_file=FOLDER/two.tsv"],
-    ["--model_dir=FOLDER/answers", "--question=q", f"--context={_CONTEXT}"],
-    ["--model_dir=FOLDER/encoder", "--text=a [MASK]", "--text=a tree"],
-  )
-  for result in (shown, table, answer):
-    assert result.code == 0, result.err
-  first, second = map(json.loads, shown.out.splitlines())
+  assert answer == same
   # The id is a number, although the training data had ids.
-  assert (first["id"], first["input_text"]) == ("0", "the old tree")
-  assert (second["id"], second["input_text"]) == ("1", "")
-  assert "wrote standard output (2 examples), predicted with" in shown.err
-  found = common.read_probabilities(f"{folder}/two.tsv")
-  assert (found.ids, found.labels) == (("0", "1"), ("bad", "good"))
-  numbers = list(first["probabilities"].values())
-  np.testing.assert_allclose(found.values[0], numbers, atol=1e-6)
-  answer = json.loads(answer.out)
-  assert answer["prediction"] == _CONTEXT[answer["start"] : answer["end"]]
-  assert answer["input_question"] == "q" and "input_context" not in answer
-  assert refused.code == 1 and len(refused.out.splitlines()) == 2
-  assert '"error": "every text must have a [MASK]' in refused.out
-
-
-def test_an_export_reads_the_columns_of_the_training_data(folder):
-  lines = [
-    [f"--model_dir=FOLDER/{name}", "--input_file=FOLDER/a.tsv", *more]
-    for name, more in (("own", []), ("run", []), ("own", ["--columns=id="]))
-  ]
-  own, same, numbered = (
-    [*map(json.loads, result.out.splitlines())]
-    for result in predict(folder, *lines)
-  )
-  for rows in (own, same):
-    assert [row["id"] for row in rows] == [f"k{i}" for i in range(50)]
-    assert list(rows[0]) == ["id", "prediction", "probabilities"]
-  text = (folder / "c.txt").read_text().splitlines()[0]
-  assert (numbered[0]["id"], numbered[0]["input_text"]) == ("0", text)
+  assert empty["id"] == "0"
+  assert "wrote standard output (1 example), predicted with" in done[4].err
 
 
 def test_refused_rows_have_empty_answers(folder):
   (folder / "some.txt").write_text("a tree\nthe [MASK] tree\n\n")
-  line = ["--model_dir=FOLDER/encoder", "--input_file=FOLDER/some.txt"]
+  line = [_ENCODER, "--input_file=FOLDER/some.txt"]
   (result,) = predict(folder, [*line, "--output_file=FOLDER/some.jsonl"])
   assert result.code == 1 and result.err.count("\n") == 1
   assert result.out.startswith(f"wrote {folder}/some.jsonl (3 examples)")
@@ -160,18 +114,17 @@ def test_refused_rows_have_empty_answers(folder):
   first, second, third = map(json.loads, rows)
   assert first["prediction"] is third["prediction"] is None
   assert first["error"].startswith("every text must have a [MASK] within its")
-  assert first["input_text"] == "a tree" and "error" not in second
+  assert "error" not in second
 
 
-_RUN, _ENCODER = "--model_dir=FOLDER/run", "--model_dir=FOLDER/encoder"
 _TABLE, _MASKS = "--input_file=FOLDER/a.tsv", "--input_file=FOLDER/masks.txt"
 _BAD = (_EXPORT, "--input_file=FOLDER/bad.tsv")
 _REFUSALS = [
-  (_BAD, "no column 'text'"),
-  ((*_BAD, "--columns=text=review"), "bad.tsv, line 3 has 3 columns, the hea"),
+  ((*_BAD, "--columns=text=x"), "no column 'x'"),
+  (_BAD, "bad.tsv, line 3 has 3 columns, the hea"),
   (
-    (_EXPORT, _TABLE, "--precision=bfloat16"),
-    "classify is an export, which has a fixed dtype: leave it out",
+    (_EXPORT, _TABLE, "--max_seq_length=9"),
+    "own is an export, which has a fixed max_seq_length: leave it out",
   ),
   (("--model_dir=FOLDER/none", _TABLE), "/none: "),
   (  # Refused before the model is opened.
@@ -184,8 +137,8 @@ _REFUSALS = [
     "has no signature 'fill_mask': it has classify.",
   ),
   (
-    (_RUN, _TABLE, "--null_score_diff_threshold=1"),
-    "models of SQuAD 2.0, but FOLDER/run/model.ckpt-1 is of text_classific",
+    (_RUN, _TABLE, "--top_k=3"),
+    "models that fill masks, but FOLDER/run/model.ckpt-1 is of text_classific",
   ),
   ((_RUN, _TABLE, "--checkpoint=newest"), "no checkpoint at newest: newest.in"),
   (

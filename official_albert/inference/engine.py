@@ -11,18 +11,14 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import tokenization
 from official_albert.serving import IDS, Tensors
 from official_albert.tasks import common
 from official_albert.tasks.answer_fields import ERROR
-from official_albert.tasks.registry import OPTIONS
 
 # Outputs that no table contains, because [B, S, H] is large.
 _UNUSED = ("sequence_output", *IDS)
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
-# Sorting needs no difference between longer texts, which would take long.
-_MOST_CHARACTERS = 4000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,27 +30,11 @@ class Backend:
     function: takes texts by role, <string>[B] or of options <string>[B, 4];
       returns tensors [B, ...] with the names of the signature's outputs.
     about: a description of the model, for messages.
-    tokenizer: the tokenizer of the model.
   """
 
   roles: tuple[str, ...]
   function: Callable[..., Tensors]
   about: str
-  tokenizer: tokenization.Tokenizer
-
-  def lengths(self, rows: Sequence[Mapping[str, Any]]) -> np.ndarray:
-    """Returns the length of each row in tokens.
-
-    Sorted by characters, batches would compute a fifth more.
-    """
-    total = np.zeros(len(rows), np.int64)
-    for role in self.roles:
-      texts = [row[role] for row in rows]
-      if role == OPTIONS:
-        texts = [" ".join(options) for options in texts]
-      starts = [text[:_MOST_CHARACTERS] for text in texts]
-      total += [len(ids) for ids in self.tokenizer.encode_batch(starts)]
-    return total
 
   def __call__(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the outputs of the signature for each of B rows.
@@ -70,6 +50,11 @@ class Backend:
       name: _to_numpy(x) for name, x in outputs.items() if name not in _UNUSED
     }
     return [dict(zip(values, row)) for row in zip(*values.values())]
+
+
+def _characters(row: common.Record, roles: Sequence[str]) -> int:
+  """Returns the length of a row, which tells about that in tokens."""
+  return sum(len("".join(row.cells[role])) for role in roles)
 
 
 def _to_numpy(tensor: tf.Tensor) -> np.ndarray:
@@ -110,9 +95,9 @@ def predict(
   while window := list(itertools.islice(rest, batch_size * _WINDOW_BATCHES)):
     order = np.arange(len(window))
     if len(window) > batch_size:  # A single batch needs no order.
-      lengths = np.asarray(backend.lengths([row.cells for row in window]))
+      lengths = [_characters(row, backend.roles) for row in window]
       # The longest first: if memory is too small, the first batch shows it.
-      order = np.argsort(-lengths, kind="stable")
+      order = np.argsort(-np.array(lengths), kind="stable")
     answers: dict[int, Mapping[str, Any]] = {}
     for start in range(0, len(window), batch_size):
       batch = order[start : start + batch_size]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import operator
 import warnings
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
@@ -23,7 +22,8 @@ from official_albert.tasks import answer_fields, common
 from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS, ROLES
 from official_albert.text_classifier import Classification
 
-_TOP_K = 5
+# The pieces for a [MASK] by default, and that are found.
+_TOP_K, _MOST_PIECES = 5, 100
 POOLINGS = ("pooler", "cls", "mean")
 # The methods of each kind of model, besides `embed`.
 _METHODS = {
@@ -42,6 +42,8 @@ _BATCH_SIZE = 32
 _QUESTIONS = 8
 
 Texts = Union[str, Sequence[str]]
+# The texts of a row by role, the outputs for it, or its fields.
+_Fields = Mapping[str, Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,61 +125,56 @@ class LoadedModel:
       "squad2" or "multiple_choice".
     methods: the names of the methods that this model has.
     about: a description of the model, for messages.
-    columns: those of rows to predict by role, as in the training data.
-    checkpoint: the path of the weights, or of the export.
-    names_task: whether the task of a classifier is known.
-    notes: what the format of the weights leaves open, one sentence each.
+    source: what is known of the weights, or of the export.
   """
 
-  def __init__(
-    self,
-    path: str,
-    about: str,
-    source: serving.Source,
-    read_model: Optional[Callable[[], tf.keras.Model]] = None,
-  ):
-    """Initializes the model for `open_model`.
-
-    `path` is for messages; `read_model` returns `model`, None for an export.
-    """
+  def __init__(self, path: str, about: str, source: serving.Source):
+    """Initializes the model for `open_model`; `path` is for messages."""
     module = source.module
     self._path, self._module = path, module
-    self._read_model = read_model
-    # Callers may ask for any number of pieces.
-    self._function = functools.lru_cache(maxsize=16)(_TextFunction)
-    # Modules of the same weights: "embed" and "pairs".
-    self._others: dict[str, serving.ServedModule] = {}
+    self._is_export = not isinstance(module, serving.ServedModule)
+    self._function = functools.lru_cache(_TextFunction)
     self._has_warned = False
-    self.tokenizer = source.open_tokenizer()
-    self._most_pieces = module.settings().get("top_k", 0)
-    if read_model:
-      self._most_pieces = (module.text_layer or module.config).vocab_size
+    self.tokenizer = source.tokenizer.open() if source.tokenizer else None
     self.config = module.config
     self.labels = tuple(module.settings().get("labels") or ())
     self.kind = module.kind
     self.about = about
-    self.columns = _input_columns(source.columns)
-    self.checkpoint = source.checkpoint
-    self.names_task = source.names_task
-    self.notes = source.notes
-    can_embed = read_model or "encode" in module.text_signatures
+    self.source = source
     methods = _METHODS.get(self.kind, ())
-    self.methods = (
-      *["embed"] * bool(can_embed),
-      *(name for name in methods if name in module.text_signatures),
-    )
+    self.methods = tuple(x for x in methods if x in module.text_signatures)
+    if not self._is_export or "encode" in module.text_signatures:
+      self.methods = ("embed", *self.methods)
 
   def __repr__(self) -> str:
     return f"<LoadedModel {self.about}: {', '.join(self.methods)}>"
 
   @functools.cached_property
-  def model(self) -> Optional[tf.keras.Model]:
-    """The Keras model, read when first used; None for an export.
+  def _encoder(self) -> serving.ServedModule:
+    """The module for `embed`, which has the same weights."""
+    module = self._module
+    if "encode" in module.text_signatures:
+      return module
+    return serving.ServedEncoder(
+      module.model.albert, module.text_layer, module.max_seq_length
+    )
 
-    To train it changes no answers. Raises ValueError if the run has another
-    checkpoint now than the one that answers.
-    """
-    return self._read_model() if self._read_model else None
+  @functools.cached_property
+  def _masks(self) -> serving.ServedModule:
+    """The module for `fill_mask`, which finds more pieces."""
+    if self._is_export:
+      return self._module
+    _ = self._module.traced  # The copy shares it.
+    module: Any = copy.copy(self._module)
+    module.top_k = min(_MOST_PIECES, module.text_layer.vocab_size)
+    return module
+
+  @functools.cached_property
+  def _pairs(self) -> serving.ServedModule:
+    """A classifier that does not name its task, as one of pairs."""
+    module = self._module
+    rest = module.text_layer, module.max_seq_length
+    return serving.ServedTextTask(module.model, *rest, self.labels, True)
 
   def embed(
     self, texts: Texts, texts_b: Optional[Texts] = None, pooling: str = "pooler"
@@ -207,52 +204,48 @@ class LoadedModel:
         f"{self._path} has no weights of the pooler: use pooling='cls' or "
         "'mean'."
       )
-    module = self._module
-    if "encode" not in module.text_signatures:
-      module = self._other("embed")
     encode = self._backend(
-      module, "encode" if texts_b is None else "encode_pair"
+      self._encoder, "encode" if texts_b is None else "encode_pair"
     )
     pooled = dataclasses.replace(
       encode,
       function=lambda **x: {"vector": _pool(encode.function(**x), pooling)},
     )
     answers = self._answers(pooled, _texts_of(texts, texts_b))
-    vectors = np.array([answer["vector"] for answer in answers], np.float32)
-    return _like(texts, vectors.reshape([-1, self.config.hidden_size]))
+    vectors = np.array([answer["vector"] for _, answer in answers], np.float32)
+    vectors = vectors.reshape([-1, self.config.hidden_size])
+    return vectors[0] if isinstance(texts, str) else vectors
 
   def fill_mask(self, texts: Texts, top_k: Optional[int] = None) -> Any:
     """Returns the most probable pieces for each [MASK] of each text.
 
     Args:
       texts: texts with at least one [MASK] each.
-      top_k: the number of pieces for each [MASK]; by default 5, or fewer if
-        the --top_k of an export is smaller.
+      top_k: the number of pieces for each [MASK], at most 100, or the --top_k
+        of an export; by default 5, or fewer if an export has fewer.
 
     Returns:
       For each text, a list with an entry for each [MASK]: a list of `Piece`,
       the most probable first.
     """
     self._need("fill_mask")
-    most = self._most_pieces
+    most = self._masks.settings()["top_k"]
     if top_k is None:
       top_k = min(_TOP_K, most)
     if not (isinstance(top_k, int) and 1 <= top_k <= most):
       raise ValueError(
         f"top_k is {top_k}, but must be an integer from 1 to {most}"
-        + ("." if self._read_model else ", the --top_k of the export.")
+        f"{', the --top_k of the export' * self._is_export}."
       )
 
-    def pieces(fields: dict[str, Any]) -> list[list[Piece]]:
+    def pieces(fields: _Fields, unused_cells: _Fields) -> list[list[Piece]]:
       columns = ("tokens", "probabilities", "token_ids")
       return [
         [Piece(*x) for x in zip(*(mask[name] for name in columns))][:top_k]
         for mask in fields["masks"]
       ]
 
-    # The number of an export is part of it.
-    traced_k = top_k if self._read_model else 0
-    return self._ask("fill_mask", {"text": texts}, pieces, traced_k)
+    return self._ask("fill_mask", {"text": texts}, pieces)
 
   def sentence_order(self, texts: Texts, texts_b: Texts) -> Any:
     """Returns the probability that `texts_b` precede `texts`, for each pair."""
@@ -263,7 +256,7 @@ class LoadedModel:
     return self._ask(
       "classify",
       _texts_of(texts, texts_b),
-      lambda fields: Classification(
+      lambda fields, _: Classification(
         fields["prediction"], fields["probabilities"]
       ),
     )
@@ -277,11 +270,13 @@ class LoadedModel:
 
     A context may have up to 256 windows, which is more than 30,000 tokens.
     """
-    return self._ask(
-      "answer",
-      {"question": question, "context": context},
-      lambda fields: Answer(text=fields.pop("prediction"), **fields),
-    )
+
+    def answer(fields: _Fields, unused_cells: _Fields) -> Answer:
+      others = {**fields}
+      return Answer(others.pop("prediction"), **others)
+
+    texts = {"question": question, "context": context}
+    return self._ask("answer", texts, answer)
 
   def choose(
     self,
@@ -290,17 +285,15 @@ class LoadedModel:
     options: Union[Sequence[str], Sequence[Sequence[str]]],
   ) -> Any:
     """Returns a `Choice` for each question, which has four options."""
-    is_one = isinstance(question, str)
-    rows = _check_options([options] if is_one else options)
-    texts = {"question": question, "passage": passage, OPTIONS: rows}
-    found = self._ask(
-      "choose", texts, lambda fields: [*fields["probabilities"].values()]
-    )
-    choices = []
-    for row, probabilities in zip(rows, [found] if is_one else found):
+
+    def choice(fields: _Fields, cells: _Fields) -> Choice:
+      probabilities = [*fields["probabilities"].values()]
       index = int(np.argmax(probabilities))
-      choices.append(Choice(row[index], index, probabilities))
-    return _like(question, choices)
+      return Choice(cells[OPTIONS][index], index, probabilities)
+
+    rows = [options] if isinstance(question, str) else options
+    texts = {"question": question, "passage": passage, OPTIONS: rows}
+    return self._ask("choose", texts, choice)
 
   def backend(self, signature: str = "") -> engine_lib.Backend:
     """Returns the backend of a signature, by default the first.
@@ -318,7 +311,7 @@ class LoadedModel:
     return self._backend(self._module, name)
 
   def _backend(
-    self, module: serving.ServedModule, signature: str, top_k: int = 0
+    self, module: serving.ServedModule, signature: str
   ) -> engine_lib.Backend:
     if signature not in module.text_signatures:
       raise ValueError(
@@ -328,9 +321,8 @@ class LoadedModel:
     inputs, _ = module.text_function(signature)
     return engine_lib.Backend(
       tuple(role for role in ROLES if role in inputs),
-      self._function(module, signature, top_k),
+      self._function(module, signature),
       self.about,
-      self.tokenizer,
     )
 
   def _need_tokenizer(self) -> None:
@@ -346,66 +338,57 @@ class LoadedModel:
       # A note says why a head is not read.
       raise ValueError(
         f"{self.about}, which cannot {method}: its methods are "
-        + " ".join([f"{', '.join(self.methods) or 'none'}.", *self.notes])
+        + " ".join(
+          [f"{', '.join(self.methods) or 'none'}.", *self.source.notes]
+        )
       )
     self._need_tokenizer()
-
-  def _other(self, what: str) -> serving.ServedModule:
-    """Returns the module of the same weights for "embed" or for "pairs"."""
-    if what not in self._others:
-      module = self._module  # Its model has been frozen.
-      rest = module.text_layer, module.max_seq_length
-      if what == "embed":
-        made = serving.ServedEncoder(module.model.albert, *rest)
-      else:
-        made = serving.ServedTextTask(module.model, *rest, self.labels, True)
-      self._others[what] = made
-    return self._others[what]
 
   def _ask(
     self,
     method: str,
     texts: Mapping[str, Any],
-    make: Callable[[dict[str, Any]], Any],
-    top_k: int = 0,
+    make: Callable[[_Fields, _Fields], Any],
   ) -> Any:
-    """Returns what `make` makes of `answer_fields` of each, or of the one."""
+    """Returns what `make` makes of the fields and the texts of each answer."""
     self._need(method)
     is_pair = "text_b" in texts
-    has_no_task = is_pair and not self.names_task
-    module = self._other("pairs") if has_no_task else self._module
-    backend = self._backend(module, method, top_k=top_k)
+    has_no_task = is_pair and not self.source.names_task
+    module = self._pairs if has_no_task else self._module
+    if method == "fill_mask":
+      module = self._masks
+    backend = self._backend(module, method)
     if {*texts} != {*backend.roles}:
       advice = "leave texts_b out" if is_pair else "give texts_b, too"
       takes = "one text" if is_pair else "pairs of texts"
       raise ValueError(f"{self.about}, which takes {takes}: {advice}.")
-    answers = self._answers(backend, texts)
-    fields = [answer_fields.fields_of(x, self.labels) for x in answers]
-    return _like(next(iter(texts.values())), [make(x) for x in fields])
+    made = [
+      make(answer_fields.fields_of(answer, self.labels), row.cells)
+      for row, answer in self._answers(backend, texts)
+    ]
+    return made[0] if isinstance(next(iter(texts.values())), str) else made
 
   def _answers(
     self, backend: engine_lib.Backend, texts: Mapping[str, Any]
-  ) -> list[Mapping[str, Any]]:
-    """Returns the outputs for each of the texts, in their order."""
-    shown = {role: _PARAMETERS.get(role, role) for role in texts}
+  ) -> list[tuple[common.Record, _Fields]]:
+    """Returns the rows of texts with their outputs, in their order."""
+    names = {role: _PARAMETERS.get(role, role) for role in texts}
     lists = {
-      role: values if role == OPTIONS else _check_texts(values, shown[role])
-      for role, values in texts.items()
+      role: (_check_options if role == OPTIONS else _check_texts)(values, name)
+      for (role, name), values in zip(names.items(), texts.values())
     }
-    counts = {shown[role]: len(values) for role, values in lists.items()}
-    if len(set(counts.values())) > 1:
+    if len({*map(len, lists.values())}) > 1:
+      counts = (f"{len(lists[role])} {name}" for role, name in names.items())
       raise ValueError(
-        "the lists must be equally long, but there are "
-        + ", ".join(f"{count} {name}" for name, count in counts.items())
-        + "."
+        f"the lists must be equally long, but there are {', '.join(counts)}."
       )
-    first = next(iter(counts))
+    first = next(iter(names.values()))
     rows = [
       common.Record(f"{first}[{i}]", dict(zip(lists, row)))
       for i, row in enumerate(zip(*lists.values()))
     ]
     size = _QUESTIONS if "context" in lists else _BATCH_SIZE
-    answers = [answer for _, answer in engine_lib.predict(backend, rows, size)]
+    answers = list(engine_lib.predict(backend, rows, size))
     if not self._has_warned:
       seen = tf.nest.flatten(lists)
       if note := tokenization.coverage_note(self.tokenizer, seen):
@@ -421,22 +404,18 @@ def _check_texts(texts: Any, name: str) -> list[str]:
   return checked
 
 
-def _check_options(rows: Any) -> list[list[str]]:
+def _check_options(rows: Any, name: str) -> list[list[str]]:
   """Returns the options of each question; raises unless they are four texts."""
   if not isinstance(rows, Iterable):
-    raise TypeError(
-      f"options is {rows!r:.80}, but must be a list of {NUM_OPTIONS} texts for "
-      "each question."
-    )
-  checked = []
-  for i, options in enumerate(rows):
-    checked.append(_check_texts(options, f"options[{i}]"))
-    if len(checked[i]) != NUM_OPTIONS:
-      raise ValueError(f"options[{i}] must be a list of {NUM_OPTIONS} texts.")
+    raise TypeError(f"{name} is {rows!r:.80}, but must be lists of texts.")
+  checked = [_check_texts(x, f"{name}[{i}]") for i, x in enumerate(rows)]
+  if any(len(options) != NUM_OPTIONS for options in checked):
+    raise ValueError(f"{name} must be lists of {NUM_OPTIONS} texts each.")
   return checked
 
 
-_prediction = operator.itemgetter("prediction")
+def _prediction(fields: _Fields, unused_cells: _Fields) -> Any:
+  return fields["prediction"]
 
 
 class _TextFunction:
@@ -445,12 +424,7 @@ class _TextFunction:
   To trace the graph takes longer than one answer.
   """
 
-  def __init__(self, module: serving.ServedModule, name: str, top_k: int):
-    """For `top_k` 0, masks have the module's number of pieces."""
-    if top_k:  # Other threads may use another one.
-      _ = module.traced  # The copies share it.
-      module = copy.copy(module)
-      module.top_k = top_k
+  def __init__(self, module: serving.ServedModule, name: str):
     self._module, self._name, self._is_new = module, name, True
 
   def __call__(self, **texts: tf.Tensor) -> Tensors:
@@ -480,14 +454,3 @@ def _texts_of(texts: Texts, texts_b: Optional[Texts]) -> dict[str, Texts]:
   if texts_b is None:
     return {"text": texts}
   return {"text_a": texts, "text_b": texts_b}
-
-
-def _like(texts: Texts, answers: Any) -> Any:
-  """Returns the only answer if there is only a text, not a list of texts."""
-  return answers[0] if isinstance(texts, str) else answers
-
-
-def _input_columns(trained: Mapping[str, str]) -> dict[str, str]:
-  """Returns the columns of rows to predict, from those of the training data."""
-  names = {"text": "text", "text_a": "text", "text_b": "text_b", "id": "id"}
-  return {k: trained[v] for k, v in names.items() if trained.get(v)}

@@ -8,13 +8,12 @@ albert.load("stars").classify(["Lovely.", "Never again."])
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import functools
 import os
 from typing import Any, Callable, Mapping, Optional, Union
 
 import tensorflow as tf
-from typing_extensions import TypedDict
 
 from official_albert import (
   checkpoints,
@@ -25,7 +24,6 @@ from official_albert import (
   tokenization,
 )
 from official_albert.inference.loaded_model import LoadedModel
-from official_albert.settings import EXPORT_PRECISIONS
 from official_albert.tasks import race, registry, squad, trained_run
 from official_albert.tasks.pretraining import model as pretraining_model
 from official_albert.tasks.pretraining import serving as pretraining_serving
@@ -35,6 +33,16 @@ from official_albert.tasks.squad import serving as squad_serving
 from official_albert.tokenization import in_graph
 
 ENCODER = "encoder"
+_MODELS = {
+  "none": modeling.AlbertModel,
+  "pretraining": pretraining_model.AlbertForPretraining,
+  "masked_lm": pretraining_model.AlbertForPretraining,
+  "classification": modeling.AlbertForSequenceClassification,
+  "regression": modeling.AlbertForSequenceClassification,
+  "multiple_choice": race_model.AlbertForMultipleChoice,
+  "squad1": squad_model.AlbertForSpans,
+  "squad2": squad_model.AlbertForSpansOrNone,
+}
 
 
 def open_source(
@@ -48,7 +56,6 @@ def open_source(
   max_seq_length: int = 0,
   top_k: int = 0,
   num_hidden_layers: int = 0,
-  null_score_diff_threshold: Optional[float] = None,
   config_file: str = "",
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   lower_case: Optional[bool] = None,
@@ -62,8 +69,7 @@ def open_source(
   another format; see `registry.name_task`. `with_texts` creates signatures that
   take text, and `top_k` is the number of pieces that they predict for each
   mask, 0 for 5. `config_file` and `tokenizer` replace the files beside the
-  weights, and `null_score_diff_threshold` that of the run. `dtype` is a dtype
-  or policy; None is Keras' global policy.
+  weights. `dtype` is a dtype or policy; None is Keras' global policy.
 
   With `lenient`, checkpoints are read that an export would not serve: a
   classifier that does not name its task (it is served for single texts), a
@@ -90,7 +96,7 @@ def open_source(
         f"{prefix} does not fit the record in {read.folder}: it lacks "
         f"{missing[0]}."
       )
-    length = max_seq_length or (_trained_length(read, run) if is_run else 0)
+    length = max_seq_length or _trained_length(read, run)
     length = length or read.config.max_position_embeddings
     tokenizer = read.choose_tokenizer(tokenizer, lower_case, keep_accents)
     layer = None
@@ -100,10 +106,6 @@ def open_source(
       raise ValueError(
         f"there is no tokenizer beside {prefix}: put its .model or vocab.txt "
         "there, or give --signatures=ids."
-      )
-    if run and null_score_diff_threshold is not None:
-      run = dataclasses.replace(
-        run, null_score_diff_threshold=null_score_diff_threshold
       )
     encoder = getattr(model, "albert", model)
     module: serving.ServedModule
@@ -121,13 +123,11 @@ def open_source(
       module.text_signatures = tuple(x for x in names if x != "sentence_order")
     shown = read.shown(prefix)
     task = run.task if run else module.kind
-    wrong = ""
     if top_k and module.kind != "pretraining":
-      wrong = "top_k is for models that fill masks"
-    if null_score_diff_threshold is not None and module.kind != "squad2":
-      wrong = "null_score_diff_threshold is for models of SQuAD 2.0"
-    if wrong:
-      raise ValueError(f"{wrong}, but {shown} is of {task}: leave it out.")
+      raise ValueError(
+        f"top_k is for models that fill masks, but {shown} is of {task}: leave "
+        "it out."
+      )
     if tokenizer and module.cls_id is None:
       module.cls_id = tokenizer.open().cls_id
     return serving.Source(
@@ -147,10 +147,11 @@ def _trained_length(
   """Returns the maximum length of a run's training; 0 if it is not known."""
   if run:
     return run.max_seq_length
-  try:
-    return runs.max_seq_length(read.record, runs.step_of(read.source))
-  except ValueError:  # Not a checkpoint of a run.
-    return read.record["data"].get("max_seq_length", 0)
+  data = read.record.get("data") or {}
+  with contextlib.suppress(ValueError):  # Not a numbered checkpoint.
+    if "phases" in data:
+      return runs.max_seq_length(read.record, runs.step_of(read.source))
+  return data.get("max_seq_length", 0)
 
 
 def _create_zeros(create: Callable[..., tf.Variable], **options: Any) -> Any:
@@ -219,24 +220,14 @@ def make_model(
 
   `settings` are those of a run, with start_n_top and end_n_top for SQuAD 2.0.
   """
-  options = {"name": "model", "dtype": dtype}
-  if head in ("pretraining", "masked_lm"):
-    return pretraining_model.AlbertForPretraining(config, **options)
+  arguments: list[Any] = [config]
   if head in ("classification", "regression"):
-    return modeling.AlbertForSequenceClassification(config, classes, **options)
-  if head == "multiple_choice":
-    return race_model.AlbertForMultipleChoice(config, **options)
-  if head == "squad1":
-    return squad_model.AlbertForSpans(config, **options)
-  if head == "squad2":
+    arguments.append(classes)
+  elif head == "squad2":
     recipe, settings = squad.RECIPES["squad_v2"], settings or {}
-    return squad_model.AlbertForSpansOrNone(
-      config,
-      settings.get("start_n_top", recipe.start_n_top),
-      settings.get("end_n_top", recipe.end_n_top),
-      **options,
-    )
-  return modeling.AlbertModel(config, dtype=dtype)
+    for name in ("start_n_top", "end_n_top"):
+      arguments.append(settings.get(name, getattr(recipe, name)))
+  return _MODELS[head](*arguments, name="model", dtype=dtype)
 
 
 def make_served(
@@ -262,17 +253,6 @@ def make_served(
   )
 
 
-class _Record(TypedDict):
-  """What is read of export.json."""
-
-  kind: str
-  task: str
-  tokenizer: Optional[dict[str, Any]]
-  lower_case: Optional[bool]
-  columns: dict[str, str]
-  settings: dict[str, Any]
-
-
 class ExportedModule:
   """The folder of an export, which is asked like a `ServedModule`.
 
@@ -283,7 +263,7 @@ class ExportedModule:
     tokenizer: the tokenizer in the assets; None if there is none.
   """
 
-  def __init__(self, folder: str, record: _Record):
+  def __init__(self, folder: str, record: Mapping[str, Any]):
     """Loads the SavedModel; `record` is what export.json says of it."""
     try:
       model = serving.outside_strategy(tf.saved_model.load, folder)
@@ -336,7 +316,7 @@ def open_export(folder: str) -> serving.Source:
     ValueError, OSError: the export is damaged.
   """
   path = os.path.join(folder, serving.ASSETS, serving.EXPORT_FILE)
-  record: _Record = files.read_json(path, _Record, "export the model again")
+  record = files.read_json(path, dict[str, Any], "export the model again")
   module: Any = ExportedModule(folder, record)
   return serving.Source(
     module, record["task"], folder, module.tokenizer, record["columns"]
@@ -361,7 +341,7 @@ def load(
   ...   2, encoder.config.hidden_size)
   True
 
-  The model computes in the precision of Keras' global policy.
+  The model computes in float32, and an export in its own precision.
 
   Args:
     path: the folder of a run of tools.run_pretraining or tools.run_finetuning
@@ -420,31 +400,13 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
     source = open_export(path)
     return LoadedModel(path, f"{path} is an export of {source.task}", source)
 
-  def read() -> serving.Source:
-    return open_source(path, lenient=True, **settings)
-
-  source = serving.outside_strategy(read)
-  module, policy = source.module, source.module.model.dtype_policy.name
-  settings["dtype"] = policy  # The global one may change.
-  precisions = {name: key for key, name in EXPORT_PRECISIONS.items()}
-  if policy not in precisions:
-    raise ValueError(
-      f"the global policy of Keras is {policy}, but a model is loaded in "
-      f"{' or '.join(precisions)}: call "
-      "tf.keras.mixed_precision.set_global_policy before."
+  source = serving.outside_strategy(
+    functools.partial(
+      open_source, path, lenient=True, dtype="float32", **settings
     )
-  module.freeze(precisions[policy])
-  about = {"pretraining": "a pretraining run", "encoder": "an encoder"}.get(
-    module.kind, f"a run of {source.task}"
   )
-
-  def read_model() -> tf.keras.Model:
-    again = read()
-    if again.checkpoint != source.checkpoint:
-      raise ValueError(
-        f"{path} has changed: {source.checkpoint} answers, but the Keras model "
-        f"would be that of {again.checkpoint}. Load the model again."
-      )
-    return again.module.model
-
-  return LoadedModel(path, f"{path} is {about}", source, read_model)
+  source.module.freeze("float32")
+  about = {"pretraining": "a pretraining run", "encoder": "an encoder"}.get(
+    source.module.kind, f"a run of {source.task}"
+  )
+  return LoadedModel(path, f"{path} is {about}", source)

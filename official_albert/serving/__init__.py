@@ -19,7 +19,6 @@ from official_albert.serving.saved_model_folder import (
   ASSETS,
   DEFAULT_SIGNATURE,
   EXPORT_FILE,
-  ExportOptions,
   Source,
   write_assets,
   write_saved_model,
@@ -30,12 +29,9 @@ from official_albert.serving.served_module import (
   TEXT_SIGNATURES,
   ServedEncoder,
   ServedModule,
+  ServedTextTask,
   Tensors,
   TextFunction,
   encode_functions,
   encoder_outputs,
-)
-from official_albert.serving.served_texts import (
-  ServedTextTask,
-  export_classifier,
 )

@@ -12,10 +12,9 @@ prediction_log.proto, predict.proto, model.proto.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import tempfile
-from typing import Any, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Mapping, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -29,45 +28,8 @@ LABELS_FILE = "labels.txt"
 ASSETS, EXTRA = "assets", "assets.extra"
 DEFAULT_SIGNATURE = "serving_default"
 WARMUP_FILE = "tf_serving_warmup_requests"
-# TF Serving reads no more of them.
-MAX_WARMUP_REQUESTS = 1000
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportOptions:
-  """How a model is exported.
-
-  Attributes:
-    signatures: one of `SELECTIONS`.
-    precision: a key of `EXPORT_PRECISIONS`.
-    warmup_batch_sizes: the batch sizes of TF Serving's warm-up requests.
-      Without sizes or lengths, the model has no warm-up.
-    warmup_seq_lengths: the lengths of these requests in tokens, limited to
-      max_seq_length.
-
-  Raises:
-    ValueError: there is no such choice, or a number is less than 1.
-  """
-
-  signatures: str = "all"
-  precision: str = "float32"
-  warmup_batch_sizes: Sequence[int] = (1, 8)
-  warmup_seq_lengths: Sequence[int] = (32, 128)
-
-  def __post_init__(self):
-    for name, choices in (
-      ("signatures", SELECTIONS),
-      ("precision", EXPORT_PRECISIONS),
-    ):
-      if getattr(self, name) not in choices:
-        raise ValueError(
-          f"{name} is {getattr(self, name)!r}, but must be one of "
-          f"{', '.join(choices)}."
-        )
-    for name in ("warmup_batch_sizes", "warmup_seq_lengths"):
-      for number in getattr(self, name):
-        if number < 1:
-          raise ValueError(f"{name} must be at least 1, got {number}.")
+# The rows and tokens of TF Serving's warm-up requests.
+_WARMUP_ROWS, _WARMUP_LENGTHS = (1, 8), (32, 128)
 
 
 class Source(NamedTuple):
@@ -91,54 +53,66 @@ class Source(NamedTuple):
   names_task: bool = True
   notes: tuple[str, ...] = ()
 
-  def open_tokenizer(self) -> Optional[tokenization.Tokenizer]:
-    """Returns the tokenizer in Python."""
-    layer = getattr(self.module, "text_layer", None)
-    if layer or not self.tokenizer:
-      return layer and layer.tokenizer
-    return self.tokenizer.open()
-
 
 def write_saved_model(
-  source: Source, export_dir: str, options: ExportOptions
+  source: Source,
+  export_dir: str,
+  signatures: str = "all",
+  precision: str = "float32",
 ) -> None:
   """Writes the folder of an export of a model, which this freezes.
 
+  Args:
+    source: the model.
+    export_dir: a folder that does not exist or is empty.
+    signatures: one of `SELECTIONS`.
+    precision: a key of `EXPORT_PRECISIONS`; the model must have that policy.
+
   Raises:
     FileExistsError: `export_dir` is not empty.
-    ValueError: the options do not fit the module.
+    ValueError: there is no such choice.
     OSError: the folder cannot be written; nothing is left behind.
   """
+  for name, value, choices in (
+    ("signatures", signatures, SELECTIONS),
+    ("precision", precision, EXPORT_PRECISIONS),
+  ):
+    if value not in choices:
+      raise ValueError(
+        f"{name} is {value!r}, but must be one of {', '.join(choices)}."
+      )
   module = source.module
   files.check_new_folder(export_dir, "export_dir")
-  module.freeze(options.precision)
-  signatures = module.signatures(options.signatures)
-  default = next(iter(signatures))
+  module.freeze(precision)
+  functions = module.signatures(signatures)
+  default = next(iter(functions))
+  record = {
+    "precision": precision,
+    "columns": dict(source.columns),
+    "signatures": list(functions),
+    DEFAULT_SIGNATURE: default,
+  }
+  functions = {DEFAULT_SIGNATURE: functions[default], **functions}
   with (
     files.new_folder(export_dir) as folder,
     tempfile.TemporaryDirectory() as asset_folder,
   ):
-    record = {
-      "precision": options.precision,
-      "columns": dict(source.columns),
-      "signatures": list(signatures),
-      DEFAULT_SIGNATURE: default,
-    }
     assets = write_assets(asset_folder, source, record)
     # Not the module itself: its Keras layers would also save the functions of
     # the training step, which need XLA.
     root = tf.Module(name="export")
     root.weights = module.traced.weights
     root.assets = [tf.saved_model.Asset(path) for path in assets]
-    if options.signatures != "ids":
+    if signatures != "ids":
       root.text_layer = module.text_layer
     tf.saved_model.save(
       root,
       folder,
-      signatures={DEFAULT_SIGNATURE: signatures[default], **signatures},
+      signatures=functions,
       options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
     )
-    _write_extra(os.path.join(folder, EXTRA), module, options, signatures)
+    files.make_folder(os.path.join(folder, EXTRA))
+    _write_warmup(os.path.join(folder, EXTRA, WARMUP_FILE), module, functions)
 
 
 def write_assets(
@@ -189,26 +163,6 @@ def write_assets(
   return paths
 
 
-def _write_extra(
-  folder: str,
-  module: served_module.ServedModule,
-  options: ExportOptions,
-  signatures: Mapping[str, Any],
-) -> None:
-  """Writes the warm-up of TF Serving, unless it has no requests."""
-  lengths = {min(n, module.max_seq_length) for n in options.warmup_seq_lengths}
-  requests = []
-  for batch in sorted(set(options.warmup_batch_sizes)):
-    for length in sorted(lengths):
-      named = module.example_requests(signatures, batch, length)
-      # TensorFlow prepares a graph for each name, even if signatures are equal.
-      requests.append((DEFAULT_SIGNATURE, named[next(iter(signatures))]))
-      requests += named.items()
-  if requests:
-    files.make_folder(folder)
-    write_warmup(os.path.join(folder, WARMUP_FILE), requests)
-
-
 def _field(number: int, value: bytes) -> bytes:
   """Encodes a field of bytes: key, length, value; numbers as varints."""
   head = bytearray()
@@ -232,19 +186,46 @@ def prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
   return _field(6, _field(1, request))
 
 
-def write_warmup(
-  path: str, requests: Sequence[tuple[str, Mapping[str, Any]]]
+def _write_warmup(
+  path: str, module: served_module.ServedModule, functions: Mapping[str, Any]
 ) -> None:
-  """Writes requests, pairs of signature and inputs, as a TFRecord.
+  """Writes the requests that TF Serving sends itself when it loads a model.
 
-  Raises:
-    ValueError: there are more requests than TF Serving reads.
+  TensorFlow prepares a graph for each name, even if signatures are equal.
   """
-  if len(requests) > MAX_WARMUP_REQUESTS:
-    raise ValueError(
-      f"the warm-up would have {len(requests):,} requests, and TF Serving "
-      f"reads {MAX_WARMUP_REQUESTS:,}: give fewer batch sizes or lengths."
-    )
+  lengths = {min(n, module.max_seq_length) for n in _WARMUP_LENGTHS}
   with tf.io.TFRecordWriter(path) as writer:
-    for signature, inputs in requests:
-      writer.write(prediction_log(signature, inputs))
+    for rows in _WARMUP_ROWS:
+      for length in sorted(lengths):
+        for name, function in functions.items():
+          inputs = example_request(module, function, rows, length)
+          writer.write(prediction_log(name, inputs))
+
+
+def example_request(
+  module: served_module.ServedModule, function: Any, rows: int, length: int
+) -> dict[str, np.ndarray]:
+  """Returns a request of `rows` rows to a signature of a module.
+
+  Ids have S = `length`; texts have about as many tokens, and a mask.
+  """
+  parts = module.options or 1
+  example = tf.train.Example()
+  example.features.feature["input_ids"].int64_list.value.extend(
+    [1] * (parts * length)
+  )
+  specs = tf.nest.flatten(function.structured_input_signature)
+  words = max(0, (length - 1) // len(specs) - 2)
+  text = " ".join(["[MASK]", *["the"] * words])
+  request: dict[str, np.ndarray] = {}
+  for spec in specs:
+    size = 1 if spec.name in module.extra_ids else length
+    shape = [rows, *(size if x is None else x for x in spec.shape[1:])]
+    value: Any = text
+    if spec.name == "examples":
+      value = example.SerializeToString()
+    elif spec.dtype == tf.int32:
+      value = np.int32(spec.name == "input_mask")
+    is_text = spec.dtype == tf.string
+    request[spec.name] = np.full(shape, value, object if is_text else np.int32)
+  return request

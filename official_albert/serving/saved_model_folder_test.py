@@ -1,4 +1,4 @@
-"""Exported folders: whole or absent, their signatures and their files.
+"""Exported folders and signatures, which compute what the model does.
 
 The files of TF Serving are read by its own messages if they are installed.
 """
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import checkpoints, modeling
+from official_albert import checkpoints, modeling, serving, tokenization
 from official_albert.serving import saved_model_folder, served_module
 from official_albert.testing import toy_models
 from official_albert.tokenization import in_graph
@@ -41,9 +41,7 @@ def write(module, tokenizer, folder, columns=None, **options):
   source = saved_model_folder.Source(
     module, "encoder", "runs/run/model.ckpt-7", tokenizer, columns or {}
   )
-  saved_model_folder.write_saved_model(
-    source, str(folder), saved_model_folder.ExportOptions(**options)
-  )
+  saved_model_folder.write_saved_model(source, str(folder), **options)
 
 
 def names(folder):
@@ -82,27 +80,18 @@ def test_equal_models_have_equal_variables(tmp_path):
     model = modeling.AlbertModel(_CONFIG, name="model")
     folder = tmp_path / str(i)
     module = served_module.ServedEncoder(model, None, 9)
-    write(module, None, folder, signatures="ids", warmup_seq_lengths=())
+    write(module, None, folder, signatures="ids")
     files = sorted((folder / "variables").iterdir())
     contents.add(tuple(file.read_bytes() for file in files))
   assert len(contents) == 1
 
 
 def test_warmup_of_all_sizes(module, tokenizer, tmp_path):
-  write(
-    module,
-    tokenizer,
-    tmp_path / "two",
-    signatures="ids",
-    warmup_batch_sizes=(3, 1),
-    # 13 is beyond what the module takes, and becomes 9.
-    warmup_seq_lengths=(5, 9, 13),
-  )
-  path = tmp_path / "two" / "assets.extra" / saved_model_folder.WARMUP_FILE
-  # Two batch sizes, two lengths, and serving_default besides two names.
-  assert len([*tf.data.TFRecordDataset(str(path))]) == 2 * 2 * 3
-  write(module, tokenizer, tmp_path / "none", warmup_seq_lengths=())
-  assert "assets.extra" not in names(tmp_path / "none")
+  write(module, tokenizer, tmp_path / "1", signatures="ids")
+  path = tmp_path / "1" / "assets.extra" / saved_model_folder.WARMUP_FILE
+  # Two batch sizes, one length, as both are beyond what the module takes, and
+  # serving_default besides two names.
+  assert len([*tf.data.TFRecordDataset(str(path))]) == 2 * 1 * 3
 
 
 def test_nothing_is_left_of_what_failed(module, tokenizer, tmp_path):
@@ -111,11 +100,9 @@ def test_nothing_is_left_of_what_failed(module, tokenizer, tmp_path):
   (taken / "file").touch()
   with pytest.raises(FileExistsError, match="taken exists and is not empty"):
     write(module, tokenizer, taken)
-  with pytest.raises(ValueError, match="warm-up would have .* requests"):
-    write(module, tokenizer, tmp_path / "new", warmup_batch_sizes=range(1, 999))
   gone = checkpoints.TokenizerFile("gone.txt", "wordpiece")
   with pytest.raises(FileNotFoundError):
-    write(module, gone, tmp_path / "1")
+    write(module, gone, tmp_path / "1", signatures="ids")
   assert names(tmp_path) == ["taken"]
 
 
@@ -180,15 +167,15 @@ def test_signatures_share_one_trace():
 
 def test_example_requests_are_valid():
   module = make(layer=_Layer())
-  signatures = module.signatures()
-  requests = module.example_requests(signatures, 3, 6)
-  assert list(requests) == list(signatures)
-  for name, inputs in requests.items():
-    sent = {key: tf.constant(value) for key, value in inputs.items()}
-    assert signatures[name](**sent)["sum"].shape == [3], name
-  assert requests["ids"]["input_ids"].shape == (3, 6)
-  assert requests["ids"]["input_ids"].dtype == np.int32
-  assert requests["measure"]["text"].tolist() == ["[MASK] the the the"] * 3
+  for name, signature in module.signatures().items():
+    request = saved_model_folder.example_request(module, signature, 3, 6)
+    sent = {key: tf.constant(value) for key, value in request.items()}
+    assert signature(**sent)["sum"].shape == [3], name
+    if name == "ids":
+      assert request["input_ids"].shape == (3, 6)
+      assert request["input_ids"].dtype == np.int32
+    if name == "measure":
+      assert request["text"].tolist() == ["[MASK] the the the"] * 3
 
 
 # More than 127 bytes, so that a length has two.
@@ -196,15 +183,57 @@ _IDS = np.arange(40, dtype=np.int32).reshape(5, 8)
 _TEXTS = np.array(["the river", ""], object)
 
 
-def test_tf_serving_reads_the_warmup(tmp_path):
+def test_tf_serving_reads_the_warmup():
   logs = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
-  path = str(tmp_path / saved_model_folder.WARMUP_FILE)
   requests = [("ids", {"input_ids": _IDS, "text": _TEXTS}), ("encode", {})]
-  saved_model_folder.write_warmup(path, requests)
-  records = list(tf.data.TFRecordDataset(path).as_numpy_iterator())
-  read = [logs.PredictionLog.FromString(x).predict_log.request for x in records]
+  encoded = [saved_model_folder.prediction_log(*x) for x in requests]
+  read = [logs.PredictionLog.FromString(x).predict_log.request for x in encoded]
   names = [request.model_spec.signature_name for request in read]
   assert names == ["ids", "encode"] and not read[1].inputs
   sent = read[0].inputs
   np.testing.assert_array_equal(tf.make_ndarray(sent["input_ids"]), _IDS)
   assert tf.make_ndarray(sent["text"]).tolist() == [b"the river", b""]
+
+
+_FIRST = ["sun", "Rainy, windy COLD " * 3, "", "windy 9,"]
+_SECOND = ["cold", "", "sunny sunny rain wind wind wind", "snow"]
+_LABELS = ("bad", "gut?", 'été, "a"')
+
+
+@pytest.mark.parametrize("labels, is_pair", [(_LABELS, True), (None, False)])
+def test_answers_are_those_of_the_model(tokenizer, labels, is_pair, tmp_path):
+  tf.keras.utils.set_random_seed(3)
+  config = toy_models.config(len(_PIECES), 13, initializer_range=0.5)
+  model = modeling.AlbertForSequenceClassification(config, len(labels or "1"))
+  module = serving.ServedTextTask(
+    model, tokenizer.make_layer(), 9, labels, is_pair
+  )
+  name, kind = (
+    ("classify", "classification") if labels else ("score", "regression")
+  )
+  assert (module.kind, module.text_signatures) == (kind, (name,))
+  texts = (_FIRST, _SECOND) if is_pair else (_FIRST, None)
+  signatures = module.signatures()
+  answers = signatures[name](
+    **{x: tf.constant(column) for x, column in zip(module.inputs, texts)}
+  )
+  inputs = tokenization.WordPieceTokenizer(tokenizer.path)(*texts, 9)
+  logits = module.model(inputs, training=False)["logits"].numpy()
+  by_ids = signatures["ids"](
+    **{x: tf.constant(np.pad(y, [(0, 0), (0, 2)])) for x, y in inputs.items()}
+  )
+  if labels:
+    wanted = {"logits": logits, "probabilities": tf.nn.softmax(logits)}
+    found = [label.decode() for label in answers["label"].numpy()]
+    assert found == [_LABELS[i] for i in logits.argmax(axis=1)]
+    assert len(set(found)) > 1 and module.settings()["labels"] == [*_LABELS]
+    source = serving.Source(module, "sst2", "x", None)
+    serving.write_assets(str(tmp_path), source, {})
+    assert (tmp_path / "labels.txt").read_text() == 'bad\ngut?\nété, "a"\n'
+  else:
+    wanted = {"score": logits[:, 0]}
+    assert answers.keys() == {"score"}
+  for output, values in wanted.items():
+    for got in (answers, by_ids):
+      # Float32 sums in another order, as rows are padded.
+      np.testing.assert_allclose(got[output], values, rtol=0, atol=1e-5)

@@ -1,4 +1,4 @@
-"""The base class of served models: signatures around one function.
+"""Served models of encoders and of texts: signatures around one function.
 
 A model is traced once, as a function of ids. Each signature converts its inputs
 (texts, tf.Examples or unchecked ids) to ids and calls that function, so a
@@ -8,16 +8,14 @@ SavedModel holds its graph and the weights only once.
 from __future__ import annotations
 
 import functools
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Sequence
 
-import numpy as np
 import tensorflow as tf
 
 from official_albert.serving import frozen_encoder, request_checks
 from official_albert.tokenization import in_graph
 
 Tensors = dict[str, tf.Tensor]
-Requests = dict[str, dict[str, np.ndarray]]
 # The names of texts, and a function of texts <string>[B] with these names;
 # `options` are <string>[B, options].
 TextFunction = tuple[tuple[str, ...], Callable[..., Tensors]]
@@ -134,10 +132,8 @@ class ServedModule(tf.Module):
   @property
   def plain_inputs(self) -> dict[str, str]:
     """The axes of the features of `plain_outputs`, such as "B S" or "B 4 S"."""
-    return {
-      **dict.fromkeys(request_checks.IDS, self._letters),
-      **self.extra_ids,
-    }
+    axes = f"B {self.options} S" if self.options else "B S"
+    return {**dict.fromkeys(request_checks.IDS, axes), **self.extra_ids}
 
   def freeze(self, precision: str) -> None:
     """Replaces the model by one with a frozen encoder; see `freeze_encoder`."""
@@ -160,10 +156,6 @@ class ServedModule(tf.Module):
         list(self._specs().values()),
       )
 
-  @property
-  def _letters(self) -> str:
-    return f"B {self.options} S" if self.options else "B S"
-
   def _specs(self) -> dict[str, tf.TensorSpec]:
     return {
       name: tf.TensorSpec(
@@ -175,16 +167,10 @@ class ServedModule(tf.Module):
   def signatures(self, which: str = "all") -> dict[str, Any]:
     """Returns concrete functions by the names of their signatures.
 
-    `which` is one of `SELECTIONS`. Raises ValueError if text signatures are
-    requested but there is no tokenizer.
+    `which` is one of `SELECTIONS`. Those of texts need a `text_layer`.
     """
     functions: dict[str, Any] = {}
     if which != "ids":
-      if self.text_layer is None:
-        raise ValueError(
-          "there is no tokenizer, so that texts cannot be served: export with "
-          "--signatures=ids, or give the tokenizer."
-        )
       for name in self.text_signatures:
         functions[name] = self.text_signature(name)
     if which != "text":
@@ -192,10 +178,11 @@ class ServedModule(tf.Module):
     return functions
 
   def _id_signatures(self) -> dict[str, Any]:
-    config, _ = self.config, self.traced
+    _ = self.traced
+    config, letters = self.config, self.plain_inputs[request_checks.IDS[0]]
 
     def outputs(features: Tensors) -> Tensors:
-      checked = request_checks.check_ids(features, self._letters, config)
+      checked = request_checks.check_ids(features, letters, config)
       checked = request_checks.without_server_padding(checked, self.cls_id)
       extra = {name: features[name] for name in self.extra_ids}
       return self.ids_outputs({**checked, **extra})
@@ -218,41 +205,6 @@ class ServedModule(tf.Module):
       "ids": ids.get_concrete_function(**self._specs()),
       "examples": examples.get_concrete_function(serialized),
     }
-
-  def example_requests(
-    self, signatures: Mapping[str, Any], batch: int, length: int
-  ) -> Requests:
-    """Returns a request of `batch` rows for each signature.
-
-    Ids have S = `length`; texts have about as many tokens, with a mask for the
-    signatures that fill masks.
-    """
-    ids = np.arange(length, dtype=np.int32) % self.config.vocab_size
-    parts = [self.options] if self.options else []
-    example = tf.train.Example()
-    example.features.feature["input_ids"].int64_list.value.extend(
-      np.tile(ids, parts or 1)
-    )
-    shape = [batch, *parts, length]
-    values = {
-      "input_ids": np.broadcast_to(ids, shape).copy(),
-      "input_mask": np.ones(shape, np.int32),
-      "segment_ids": np.zeros(shape, np.int32),
-      **{name: np.zeros([batch, 1], np.int32) for name in self.extra_ids},
-      "examples": np.full([batch], example.SerializeToString(), object),
-    }
-    requests: Requests = {}
-    for name, function in signatures.items():
-      specs = tf.nest.flatten(function.structured_input_signature)
-      words = max(1, (length - 1) // len(specs) - 1)
-      text = " ".join(["[MASK]", *["the"] * (words - 1)])
-      requests[name] = {
-        spec.name: values[spec.name]
-        if spec.name in values
-        else np.full([batch, *spec.shape[1:]], text, object)
-        for spec in specs
-      }
-    return requests
 
 
 def encoder_outputs(outputs: Tensors) -> Tensors:
@@ -304,3 +256,60 @@ def encode_functions(
     return {**encode(features), **features}
 
   return {"encode": (TEXT, encode_one), "encode_pair": (PAIR, encode_pair)}
+
+
+class ServedTextTask(ServedModule):
+  """Returns `label` <string>[B], `probabilities` and `logits` <float32>[B, C].
+
+  For a regression, returns `score` <float32>[B] instead.
+
+  Attributes:
+    labels: the classes in the head's order; () for a regression.
+    inputs: the names of the texts.
+  """
+
+  def __init__(
+    self,
+    model: tf.keras.Model,
+    text_layer: Optional[in_graph.TextLayer],
+    max_seq_length: int,
+    labels: Optional[Sequence[str]],
+    is_pair: bool,
+  ):
+    """Serves an `AlbertForSequenceClassification`; see `ServedModule`.
+
+    Without labels, it is a regression.
+    """
+    self.takes_pairs = is_pair
+    super().__init__(model, text_layer, max_seq_length)
+    self.labels = tuple(labels or ())
+    self.inputs = PAIR if is_pair else TEXT
+    self.kind = "classification" if labels else "regression"
+    self.text_signatures = ("classify",) if labels else ("score",)
+
+  def forward(self, **features: tf.Tensor) -> Tensors:
+    return self.model(features, training=False, logits_only=True)
+
+  def plain_outputs(self, features: Tensors) -> Tensors:
+    # For `logits_only`, a TFLite file would hold some kernels twice.
+    return {"logits": self.model(features, training=False)["logits"]}
+
+  def ids_outputs(self, features: Tensors) -> Tensors:
+    logits = self.run(**features)["logits"]
+    if not self.labels:
+      return {"score": logits[:, 0]}
+    best = tf.argmax(logits, axis=-1, output_type=tf.int32)
+    return {
+      "label": tf.gather(tf.constant(self.labels), best),
+      "probabilities": tf.nn.softmax(logits),
+      "logits": logits,
+    }
+
+  def text_functions(self) -> dict[str, TextFunction]:
+    def outputs(**texts):
+      return self.ids_outputs(self.packed(*map(texts.get, self.inputs)))
+
+    return {self.text_signatures[0]: (self.inputs, outputs)}
+
+  def settings(self) -> dict[str, Any]:
+    return {"labels": list(self.labels), "inputs": list(self.inputs)}

@@ -83,7 +83,6 @@ def test_find_labels(labels, expected):
     # They fit no table of probabilities.
     (("a\tb", "c"), r"^a\.tsv: the label"),
     (("a\nb", "c"), r"^a\.tsv: the label"),
-    (("input_text", "c"), r"^a\.tsv: the label"),
     (("1", "1.0"), r"^a\.tsv: the labels"),
   ],
 )

@@ -2,7 +2,6 @@
 
 from official_albert.tasks.common.recipe import Recipe, TaskOptions
 from official_albert.tasks.common.rows import (
-  INPUT_PREFIX,
   PROBABILITIES_SUFFIX,
   ProbabilityTable,
   Record,

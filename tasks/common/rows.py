@@ -29,8 +29,6 @@ _MAX_CELL_CHARACTERS = 1 << 30
 _LARGEST = 3e38
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ["id", "prediction"]
-# Begins the columns of texts in a table of tools.predict, after the labels.
-INPUT_PREFIX = "input_"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -319,11 +317,10 @@ class ProbabilityTable:
 def check_names(kind: str, names: Sequence[str]) -> None:
   """Refuses names that are not unique or do not fit into a table."""
   for name, count in collections.Counter(names).items():
-    is_text = kind == "label" and name.startswith(INPUT_PREFIX)
-    if not name or count > 1 or is_text or not labels_lib.fits_cell(name):
+    if not name or count > 1 or not labels_lib.fits_cell(name):
       raise ValueError(
-        f"the {kind} {name!r} is empty, occurs twice, begins with "
-        f"{INPUT_PREFIX}, or contains a tab or a line break: rename it."
+        f"the {kind} {name!r} is empty, occurs twice, or contains a tab or a "
+        "line break: rename it."
       )
 
 
@@ -337,14 +334,9 @@ def write_probabilities(path: str, table: ProbabilityTable) -> None:
 
 
 def read_probabilities(path: str) -> ProbabilityTable:
-  """Reads a table that `write_probabilities` or tools.predict wrote.
-
-  The texts in a table of tools.predict are skipped.
-  """
+  """Reads a table that `write_probabilities` or tools.predict wrote."""
   (_, header), *lines = read_tsv(path)
-  labels = tuple(
-    name for name in header[2:] if not name.startswith(INPUT_PREFIX)
-  )
+  labels = tuple(header[2:])
   numbers = slice(2, 2 + len(labels)) if labels else slice(1, 2)
   try:
     values = np.array([cells[numbers] for _, cells in lines], np.float64)

@@ -225,21 +225,7 @@ def test_file_format(tmp_path):
   assert (again.ids, again.labels) == (numbers.ids, ())
 
 
-def test_texts_of_predictions_are_skipped(tmp_path):
-  path = tmp_path / "t.tsv"
-  path.write_text(
-    "id\tprediction\ttext\tb\tinput_text_a\tinput_text_b\n"
-    "0\tb\t0.25\t0.75\ta day\t\n"
-  )
-  found = rows.read_probabilities(str(path))
-  assert (found.ids, found.labels) == (("0",), ("text", "b"))
-  assert found.values.tolist() == [[0.25, 0.75]]
-  path.write_text("id\tprediction\tinput_text\n0\t2.5\t7\n")
-  found = rows.read_probabilities(str(path))
-  assert found.labels == () and found.values.tolist() == [2.5]
-
-
-@pytest.mark.parametrize("name", ["a\tb", "a\nb", "", "1", "input_text"])
+@pytest.mark.parametrize("name", ["a\tb", "a\nb", "", "1"])
 def test_names_that_no_table_can_have(name):
   with pytest.raises(ValueError, match="the label .* rename it"):
     rows.check_names("label", ["1", name])

@@ -27,8 +27,7 @@ _NO_PATHS = {
     "text_b_column text_column topology tpu"
   ),
   "numbers": (
-    "gradient_accumulation_steps phase_steps random_depths train_batch_size "
-    "warmup_batch_sizes warmup_seq_lengths"
+    "gradient_accumulation_steps phase_steps random_depths train_batch_size"
   ),
   "text": (
     "beam_options context finetuning_flags options passage "

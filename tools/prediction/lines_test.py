@@ -11,18 +11,21 @@ import numpy as np
 import pytest
 
 from official_albert.tasks import answer_fields
-from official_albert.tools.prediction import input as prediction_input
-from official_albert.tools.prediction import output
+from official_albert.tools.prediction import lines as lines_lib
 
 
-def source(paths, roles=("text",), trained=None, changes=()):
-  return prediction_input.Source(
-    [str(path) for path in paths], roles, trained or {}, changes
-  )
+def columns_of(paths, roles=("text",), trained=None, changes=()):
+  return lines_lib.choose_columns(paths, roles, trained or {}, changes)
 
 
-def texts_of(rows):
-  return [row.cells["text"] for row in rows.rows()]
+def read(paths, roles=("text",), trained=None, changes=()):
+  paths = [str(path) for path in paths]
+  columns = columns_of(paths, roles, trained, changes)
+  return list(lines_lib.read_rows(paths, columns))
+
+
+def cells(rows, role="text"):
+  return [row.cells[role] for row in rows]
 
 
 def test_several_files_of_all_kinds(tmp_path):
@@ -31,16 +34,14 @@ def test_several_files_of_all_kinds(tmp_path):
     file.write('review\n"a ""b"", c"\n')
   (tmp_path / "c.jsonl").write_text('{"review": "x\\ty"}\n')
   paths = [tmp_path / name for name in ("a.tsv", "b.csv.gz", "c.jsonl")]
-  both = source(paths, trained={"text": "review"})
-  assert both.check() == 4
-  assert texts_of(both) == ["good day", "bad", 'a "b", c', "x\ty"]
-  found = list(both.rows())
-  assert [row.cells["id"] for row in found] == ["0", "1", "2", "3"]
+  found = read(paths, trained={"text": "review"})
+  assert cells(found) == ["good day", "bad", 'a "b", c', "x\ty"]
+  assert cells(found, "id") == ["0", "1", "2", "3"]
   assert found[1].where == f"{paths[0]}, line 3"
   assert found[3].where == f"{paths[2]}, line 1"
-  named = source(paths[:1], changes=["text=n", "id=review"])
-  assert [row.cells["id"] for row in named.rows()] == ["good day", "bad"]
-  assert texts_of(named) == ["1", "2"]
+  named = read(paths[:1], changes=["text=n", "id=review"])
+  assert cells(named, "id") == ["good day", "bad"]
+  assert cells(named) == ["1", "2"]
 
 
 def test_options(tmp_path):
@@ -52,7 +53,7 @@ def test_options(tmp_path):
   with table.open("a") as file:
     file.write(json.dumps(row["options"]))
   for name in (path, table):
-    (found,) = source([name], roles).rows()
+    (found,) = read([name], roles)
     assert found.cells == {
       **{"id": "0", "passage": "", "question": ""},
       "options": ["", " ", "c", ""],
@@ -64,7 +65,7 @@ def test_options(tmp_path):
   ):
     path.write_text(json.dumps({**row, "options": other}))
     with pytest.raises(ValueError, match=message):
-      source([path], roles).check()
+      read([path], roles)
 
 
 def test_lines_and_empty_texts(tmp_path):
@@ -74,70 +75,61 @@ def test_lines_and_empty_texts(tmp_path):
     ("c.csv", 'text\n""\na\n" "\n', ["", "a", " "]),
   ):
     (tmp_path / name).write_text(content)
-    assert texts_of(source([tmp_path / name])) == texts
+    assert cells(read([tmp_path / name])) == texts
   (tmp_path / "d.txt").write_text('{"text": "a"}\n')
   with pytest.raises(ValueError, match="d.txt has JSON lines"):
-    source([tmp_path / "d.txt"]).check()
+    read([tmp_path / "d.txt"])
   # A row without its id could not be identified.
   (tmp_path / "e.tsv").write_text("key\ttext\n\ta\n")
   with pytest.raises(ValueError, match="e.tsv, line 2: 'key' is empty"):
-    source([tmp_path / "e.tsv"], changes=["id=key"]).check()
+    read([tmp_path / "e.tsv"], changes=["id=key"])
 
 
 def test_ids_of_the_training_data(tmp_path):
   trained = {"text": "review", "id": "key"}
   (tmp_path / "a.tsv").write_text("key\treview\nk7\ta day\n")
   (tmp_path / "b.txt").write_text("one\n")
-  for names, changes, ids, repeated in (
-    (["a.tsv"], (), ["k7"], ()),
-    (["a.tsv"], ["id="], ["0"], ("text",)),
+  for names, changes, ids in (
+    (["a.tsv"], (), ["k7"]),
+    (["a.tsv"], ["id="], ["0"]),
     # Lines of text have no ids, so all rows are numbered.
-    (["a.tsv", "b.txt"], (), ["0", "1"], ("text",)),
+    (["a.tsv", "b.txt"], (), ["0", "1"]),
   ):
-    rows = source([tmp_path / x for x in names], ("text",), trained, changes)
-    assert [row.cells["id"] for row in rows.rows()] == ids
-    assert rows.repeated == repeated
-  exam = source([tmp_path / "c.tsv"], ("passage", "question", "options"))
-  assert exam.repeated == ("question", "options")
+    rows = read([tmp_path / x for x in names], ("text",), trained, changes)
+    assert cells(rows, "id") == ids
 
 
-def test_rows_of_the_command_line():
-  def rows(texts, *roles):
-    return prediction_input.given_rows(texts, roles, "x is a toy")
+def test_a_row_of_the_command_line():
+  def row(texts, *roles):
+    return lines_lib.given_row(texts, roles, "x is a toy")
 
-  found = rows({"text_b": ["c", ""], "text_a": ["a", "b"]}, "text_a", "text_b")
-  assert [row.cells for row in found] == [
-    {"id": "0", "text_a": "a", "text_b": "c"},
-    {"id": "1", "text_a": "b", "text_b": ""},
-  ]
-  assert found[1].where == "--text_a 'b'"
-  exam = {"passage": ["p", "q"], "options": list("abcdefgh")}
-  options = [row.cells["options"] for row in rows(exam, *exam)]
-  assert options == [list("abcd"), list("efgh")]
+  found = row({"text_b": "", "text_a": "a"}, "text_a", "text_b")
+  assert found.cells == {"id": "0", "text_a": "a", "text_b": ""}
+  assert found.where == "--text_a 'a'"
+  exam = {"passage": "p", "question": "q", "options": list("abcd")}
+  assert row(exam, *exam).cells == {"id": "0", **exam}
   for texts, roles, message in (
-    ({"text": ["a"]}, ("text_a", "text_b"), "--text_b, but .* --text .x is a"),
-    ({"text_a": ["a", "b"], "text_b": ["c"]}, ("text_a", "text_b"), "1 --text"),
-    ({**exam, "options": list("abcd")}, (*exam,), "4 --options: .* four --op"),
-    ({**exam, "options": list("abcdefg")}, (*exam,), "must be a list of 4"),
-    ({"text": ["\udcff"]}, ("text",), "lone surrogate"),
+    ({"text": "a"}, ("text_a", "text_b"), "--text_b, but .* --text .x is a"),
+    ({**exam, "options": list("abc")}, (*exam,), "a list of 4 texts: four fl"),
+    ({"text": "\udcff"}, ("text",), "lone surrogate"),
   ):
     with pytest.raises(ValueError, match=message):
-      rows(texts, *roles)
+      row(texts, *roles)
 
 
 def test_contradictions(tmp_path):
-  for paths, changes, message in (
-    (["a.tsv"], ["label=x"], "with a role of text, id"),
-    (["a.tsv"], ["text"], "takes role=column"),
-    (["a.tsv"], ["text="], "takes role=column"),
-    (["a.tsv"], ["id"], "takes role=column"),
-    (["a.txt"], ["id=x"], "a.txt has one text a line, but text, x are needed"),
+  for path, change, message in (
+    ("a.tsv", "label=x", "with a role of text, id"),
+    ("a.tsv", "text", "takes role=column"),
+    ("a.tsv", "text=", "takes role=column"),
+    ("a.tsv", "id", "takes role=column"),
+    ("a.txt", "id=x", "a.txt has one text a line, but text, x are needed"),
   ):
     with pytest.raises(ValueError, match=message):
-      source(paths, changes=changes)
+      columns_of([path], changes=[change])
   (tmp_path / "a.tsv").write_text("text\nok\n")
   with pytest.raises(ValueError, match="column 'text' is given twice"):
-    source([tmp_path / "a.tsv"], changes=["id=text"]).check()
+    read([tmp_path / "a.tsv"], changes=["id=text"])
 
 
 _THIRD = np.float32(1 / 3)
@@ -225,48 +217,21 @@ def test_lines(tmp_path, answer, header, cells, fields):
 
 
 def written(path, answers, labels=()):
-  """Returns the text of a file with (id, answer, texts) of each row."""
-  with output.writer(str(path)) as write:
-    for guid, answer, *texts in answers:
-      write(guid, answer_fields.fields_of(answer, labels), *(texts or [{}]))
+  """Returns the text of a file with the (id, answer) of each row."""
+  with lines_lib.writer(str(path)) as write:
+    for guid, answer in answers:
+      write(guid, answer_fields.fields_of(answer, labels))
   return pathlib.Path(path).read_text()
-
-
-def test_texts_of_rows_without_ids(tmp_path):
-  path, options = tmp_path / "out", ["a", 'b "c"', "", "d\te"]
-  choice = {"choice": np.int32(1), "probabilities": [0, 1, 0, 0]}
-  answers = [("0", choice, {"question": "a\tb\nc", "options": options})]
-  header, row = written(path, answers).splitlines()
-  assert header == "id\tprediction\tA\tB\tC\tD\tinput_question\tinput_options"
-  cells = row.split("\t")
-  assert (cells[:2], cells[6]) == (["0", "B"], "a b c")
-  assert json.loads(cells[7]) == options
-  line = json.loads(written(f"{path}.jsonl", answers))
-  assert list(line)[-2:] == ["input_question", "input_options"]
-  assert line["input_question"] == "a\tb\nc"
-  assert line["input_options"] == options
-  # A label may have the name of a role.
-  labels, chances = ("text", "x"), {"label": "x", "probabilities": [0.25, 0.75]}
-  answers = [("0", chances, {"text": "day"})]
-  assert written(path, answers, labels) == (
-    "id\tprediction\ttext\tx\tinput_text\n0\tx\t0.25\t0.75\tday\n"
-  )
 
 
 def test_refused_rows(tmp_path):
   refused = {"error": "too long."}
-  answers = [
-    *(("0", refused, {"text": "a"}), ("1", {"score": 2.5}, {"text": "b"})),
-    ("2", refused, {"text": "c"}),
-  ]
-  assert written(tmp_path / "out", answers) == (
-    "id\tprediction\tinput_text\n0\t\ta\n1\t2.5\tb\n2\t\tc\n"
-  )
-  lines = written(tmp_path / "out.jsonl", answers).splitlines()
-  assert [json.loads(line) for line in lines[1:]] == [
-    {"id": "1", "prediction": 2.5, "input_text": "b"},
-    {"id": "2", "prediction": None, "error": "too long.", "input_text": "c"},
-  ]
+  answers = [("0", refused), ("1", {"score": 2.5}), ("2", refused)]
+  table = written(tmp_path / "out", answers)
+  assert table == "id\tprediction\n0\t\n1\t2.5\n2\t\n"
+  line = written(tmp_path / "out.jsonl", answers).splitlines()[2]
+  expected = {"id": "2", "prediction": None, "error": "too long."}
+  assert json.loads(line) == expected
 
 
 def test_the_first_of_the_n_best_may_be_empty():
@@ -279,12 +244,12 @@ def test_the_first_of_the_n_best_may_be_empty():
 def test_nothing_half_written(tmp_path, capsys):
   path = tmp_path / "out.tsv"
   path.write_text("before\n")
-  with pytest.raises(ZeroDivisionError), output.writer(str(path)):
+  with pytest.raises(ZeroDivisionError), lines_lib.writer(str(path)):
     raise ZeroDivisionError
   assert path.read_text() == "before\n" and os.listdir(tmp_path) == ["out.tsv"]
-  with output.writer("-") as write:
-    write("ä", {"prediction": 1.0}, {})
+  with lines_lib.writer("-") as write:
+    write("ä", {"prediction": 1.0})
   assert capsys.readouterr().out == '{"id": "ä", "prediction": 1.0}\n'
   for where, message in ((tmp_path, "is a folder"), (tmp_path / "a/b", "make")):
     with pytest.raises(OSError, match=message):
-      output.writer(str(where)).__enter__()
+      lines_lib.writer(str(where)).__enter__()

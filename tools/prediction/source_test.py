@@ -21,27 +21,22 @@ def opened(path, **wanted):
   return source_lib.open_source(str(path), **wanted)
 
 
-@pytest.mark.parametrize("version, threshold", [("v1", None), ("v2", -1.5)])
-def test_questions(tmp_path, version, threshold):
+def test_questions(tmp_path):
   toy_runs.write_finetuned(
     str(tmp_path / "run"),
-    f"squad_{version}",
-    threshold=threshold,
+    "squad_v2",
+    threshold=-1.5,
     doc_stride=7,
-    n_best_size=3,
     start_n_top=2,
     end_n_top=4,
   )
   module = opened(tmp_path / "run").module
-  assert module.kind == f"squad{version[1]}"
-  assert list(module.text_functions()) == ["answer"]
+  assert module.kind == "squad2" and [*module.text_functions()] == ["answer"]
   settings = module.settings()
-  assert (settings["doc_stride"], settings["n_best_size"]) == (7, 3)
   # The default, as this run does not record it.
-  assert settings["max_answer_length"] == 30
-  assert settings.get("null_score_diff_threshold") == threshold
-  if version == "v2":
-    assert (module.model.start_n_top, module.model.end_n_top) == (2, 4)
+  assert (settings["doc_stride"], settings["max_answer_length"]) == (7, 30)
+  assert settings["null_score_diff_threshold"] == -1.5
+  assert (module.model.start_n_top, module.model.end_n_top) == (2, 4)
 
 
 def test_the_encoder_alone_and_another_number_of_layers(tmp_path):

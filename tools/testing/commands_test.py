@@ -30,7 +30,6 @@ _SMALL = {
   "run_finetuning": [
     *("--num_train_epochs=1", "--train_batch_size=8", "--max_seq_length=24")
   ],
-  "export_saved_model": ["--warmup_seq_lengths="],
 }
 # Their checkpoints have fewer positions.
 _REPLACED = {"--max_position_embeddings=1024": "--max_position_embeddings=80"}

@@ -164,8 +164,7 @@ def write_export(
   top_k: int = 0,
 ) -> None:
   """Exports a run to a new folder, as tools.export_saved_model does."""
-  options = serving.ExportOptions(signatures=signatures, warmup_seq_lengths=())
   source = source_lib.open_source(
     model_dir, head=head, with_texts=signatures != "ids", top_k=top_k
   )
-  serving.write_saved_model(source, folder, options)
+  serving.write_saved_model(source, folder, signatures)
