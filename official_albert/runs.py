@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import itertools
 import json
 import os
 import platform
@@ -94,20 +93,14 @@ class _TaskSettings(_Object, total=False):
 class _Data(_Object, total=False):
   head: str
   max_seq_length: int
-  phases: list[_Data]
   settings: Optional[_TaskSettings]
   task: str
   tokenizer: Optional[_Tokenizer]
 
 
-class _Phase(_Object):
-  steps: int
-
-
 class _Settings(_Object, total=False):
   init_checkpoint: str
   num_train_steps: int
-  phases: list[_Phase]
 
 
 class BestRecord(TypedDict):
@@ -306,21 +299,6 @@ def combined_data(descriptions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     "max_seq_length": max(d["max_seq_length"] for d in descriptions),
     "phases": list(descriptions),
   }
-
-
-def max_seq_length(record: Mapping[str, Any], step: int) -> int:
-  """Returns the longest sequence length of a run's training up to `step`.
-
-  It is 0 if the record does not have it.
-  """
-  phases = record["data"].get("phases") or [record["data"]]
-  steps = [phase["steps"] for phase in record["settings"].get("phases", ())]
-  begins = itertools.accumulate(steps, initial=0)
-  return max(
-    phase.get("max_seq_length", 0)
-    for phase, begin in zip(phases, begins)
-    if begin < max(step, 1)
-  )
 
 
 def read_best(model_dir: str) -> Optional[BestRecord]:

@@ -179,17 +179,12 @@ def test_another_model_or_tokenizer_is_refused(tmp_path):
       check(folder, data=data, allow_changed_settings=True)
 
 
-def test_longest_sequence_up_to_a_step():
+def test_data_of_several_phases():
   tokenizer = {"sha256": "a"}
   data = runs.combined_data(
     [{"tokenizer": tokenizer, "max_seq_length": n} for n in (11, 19, 7)]
   )
   assert data["max_seq_length"] == 19 and data["tokenizer"] == tokenizer
-  record = {"settings": _in_phases(4, 3, 2), "data": data}
-  lengths = [runs.max_seq_length(record, step) for step in (0, 4, 5, 9)]
-  assert lengths == [11, 11, 19, 19]
-  one = runs.combined_data([{"max_seq_length": 5}])
-  assert runs.max_seq_length({"settings": {}, "data": one}, 3) == 5
 
 
 def test_only_the_tokenizer_of_the_data_is_copied(tmp_path):

@@ -8,7 +8,6 @@ albert.load("stars").classify(["Lovely.", "Never again."])
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 from typing import Any, Callable, Mapping, Optional, Union
@@ -80,6 +79,7 @@ def open_source(
     # Other heads have the same meaning in every task.
     is_open = read.head in ("classification", "regression")
     names_task = bool(task or read.task or not is_open)
+    data = read.record.get("data") or {}
     model_head, run, is_run = _find_head(read, head, task, lenient)
     depth = num_hidden_layers or read.config.num_hidden_layers
     with tf.variable_creator_scope(_create_zeros):
@@ -96,8 +96,8 @@ def open_source(
         f"{prefix} does not fit the record in {read.folder}: it lacks "
         f"{missing[0]}."
       )
-    length = max_seq_length or _trained_length(read, run)
-    length = length or read.config.max_position_embeddings
+    trained = run.max_seq_length if run else data.get("max_seq_length", 0)
+    length = max_seq_length or trained or read.config.max_position_embeddings
     tokenizer = read.choose_tokenizer(tokenizer, lower_case, keep_accents)
     layer = None
     if with_texts and tokenizer:  # Else a server needs no tensorflow_text.
@@ -139,19 +139,6 @@ def open_source(
       names_task=is_run or names_task,
       notes=() if is_run else tuple(read.notes),
     )
-
-
-def _trained_length(
-  read: checkpoints.PortableCheckpoint, run: Optional[trained_run.TrainedRun]
-) -> int:
-  """Returns the maximum length of a run's training; 0 if it is not known."""
-  if run:
-    return run.max_seq_length
-  data = read.record.get("data") or {}
-  with contextlib.suppress(ValueError):  # Not a numbered checkpoint.
-    if "phases" in data:
-      return runs.max_seq_length(read.record, runs.step_of(read.source))
-  return data.get("max_seq_length", 0)
 
 
 def _create_zeros(create: Callable[..., tf.Variable], **options: Any) -> Any:
@@ -392,7 +379,7 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
   """
   if files.exists(os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)):
     for name, value in settings.items():
-      if value or isinstance(value, (bool, float)):
+      if value or value is False:
         raise ValueError(
           f"{path} is an export, which has a fixed {name}: leave it out, or "
           "name the run."

@@ -120,27 +120,19 @@ def check_ids(
     names: the names of the three features, in this order.
   """
   features = {name: check_rank(name, features[name], letters) for name in names}
-  first = names[0]
+  first, axes = names[0], letters.split()
   shape = shape_of(features[first])
   # Without this check, too many options would count as further examples.
-  checks = [
-    refuse_unless(
-      tf.equal(shape[axis], int(letter)),
-      f"{first} must have the shape [{', '.join(letters.split())}], but its "
-      "shape is",
-      shape,
-    )
-    for axis, letter in enumerate(letters.split())
-    if letter.isdigit()
-  ]
-  for name in names[1:]:
+  sizes = [int(x) if x.isdigit() else shape[i] for i, x in enumerate(axes)]
+  checks = []
+  for name in names:
     other = shape_of(features[name])
+    wanted = f"[{', '.join(axes)}]" if name == first else f"of {first}"
     checks.append(
       refuse_unless(
-        tf.reduce_all(tf.equal(other, shape)),
-        f"{name} must have the shape of {first}, but their shapes are",
+        tf.reduce_all(tf.equal(other, sizes)),
+        f"{name} must have the shape {wanted}, but its shape is",
         other,
-        shape,
       )
     )
   checks.append(

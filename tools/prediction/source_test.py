@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 
 import numpy as np
 import pytest
@@ -71,20 +70,6 @@ def test_signatures_of_ids_need_no_tokenizer(tmp_path):
   assert source.module.cls_id is None and source.tokenizer is None
   with pytest.raises(ValueError, match="no tokenizer .*--signatures=ids"):
     opened(tmp_path / "run")
-
-
-def test_the_length_that_a_checkpoint_was_trained_with(tmp_path):
-  folder = toy_runs.write_pretrained(str(tmp_path / "run"))
-  record = runs.read_run(folder)
-  lengths = {"phases": [{"max_seq_length": 7}, {"max_seq_length": 13}]}
-  record["data"].update(lengths, max_seq_length=13)
-  record["settings"]["phases"] = [{"steps": 3}, {"steps": 2}]
-  (tmp_path / "run" / runs.RECORD_FILE).write_text(json.dumps(record))
-  # At the border, longer sequences have not been seen.
-  for name, length in (("model.ckpt-3", 7), ("model.ckpt-4", 13), ("x", 13)):
-    for ending in (".index", ".data-00000-of-00001"):
-      shutil.copy(f"{folder}/model.ckpt-1{ending}", f"{folder}/{name}{ending}")
-    assert opened(f"{folder}/{name}").module.max_seq_length == length
 
 
 @pytest.mark.parametrize(

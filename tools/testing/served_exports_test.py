@@ -70,20 +70,21 @@ def exports(tmp_path_factory) -> list[str]:
   toy_runs.write_pretrained(f"{path}/masks", hidden_act="gelu_erf")
   toy_runs.write_pretrained(f"{path}/words", hidden_act="relu")
   toy_runs.use_wordpiece(f"{path}/words", _PIECES)
-  runs = {name: f"--model_dir={path}/{name}" for name in (*_TASKS, "words")}
-  masks, low = f"--model_dir={path}/masks", "--precision=bfloat16"
   # The signatures around the encoder are those of float32 in bfloat16.
+  low = ["--precision=bfloat16"]
   lines = {
-    **{name: [run] for name, run in runs.items()},
-    "masks": [masks],
-    "masks_bfloat16": [masks, low],
-    "squad_v2_bfloat16": [runs["squad_v2"], low],
-    "encoder": [masks, low, "--head=encoder", "--signatures=ids"],
+    **{name: (name, []) for name in (*_TASKS, "words", "masks")},
+    "masks_bfloat16": ("masks", low),
+    "squad_v2_bfloat16": ("squad_v2", low),
+    "encoder": ("masks", [*low, "--head=encoder", "--signatures=ids"]),
   }
   folders = {name: f"{path}/exports/{name}" for name in lines}
   done = many_commands.run(
     "export_saved_model",
-    [[*line, f"--export_dir={folders[name]}"] for name, line in lines.items()],
+    [
+      [f"--model_dir={path}/{run}", f"--export_dir={folders[name]}", *more]
+      for name, (run, more) in lines.items()
+    ],
   )
   done += many_commands.run(
     "publish_hub_module",
