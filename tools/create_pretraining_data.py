@@ -47,11 +47,6 @@ from official_albert import tfrecords, tokenization
 from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import command_line, path_flags, printing
 
-# With 128 tokens, one sentence on a line loses 12%, one paragraph 35%.
-_NOTABLE_TRUNCATED_SHARE = 0.1
-# The mean of a corpus; it is 30 for Wikipedia's sentences, 75 for paragraphs.
-_MANY_TOKENS_IN_A_SENTENCE = 50
-
 _INPUT_FILES = path_flags.define(
   "input_files",
   None,
@@ -130,27 +125,12 @@ def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:
     raise
 
 
-def _notes(manifest: tfrecords.Manifest) -> list[str]:
-  """Returns notes on lost and unknown tokens, which may be ""."""
+def _note(manifest: tfrecords.Manifest) -> str:
+  """Returns a note on unknown tokens, or ""."""
   train: Any = manifest.split(data.TRAIN).statistics
-  tokens, share = train["text_tokens"], train["truncated_share"]
-  unknown = tokenization.unknown_note(
-    round(train["unknown_share"] * tokens), tokens, "the training text"
-  )
-  mean_tokens = tokens / train["segments"]
-  if (
-    manifest.settings["split_sentences"]
-    or share < _NOTABLE_TRUNCATED_SHARE
-    or mean_tokens < _MANY_TOKENS_IN_A_SENTENCE
-  ):
-    return [unknown]
-  return [
-    f"Note: {share:.1%} of the text's tokens are in no example, because each "
-    f"line counts as one sentence ({mean_tokens:.0f} tokens on average) and "
-    f"pairs are cut to --max_seq_length={manifest.max_seq_length}. If lines "
-    "are paragraphs, use --split_sentences to keep more of them.",
-    unknown,
-  ]
+  tokens = train["text_tokens"]
+  unknown = round(train["unknown_share"] * tokens)
+  return tokenization.unknown_note(unknown, tokens, "the training text")
 
 
 def main(argv: Sequence[str]) -> None:
@@ -165,7 +145,7 @@ def main(argv: Sequence[str]) -> None:
   manifest = (_build_locally if is_local else _build_with_beam)(settings)
   splits = manifest.splits.items()
   print(printing.statistics_table({name: x.statistics for name, x in splits}))
-  for note in filter(None, _notes(manifest)):
+  if note := _note(manifest):
     print(note, file=sys.stderr)
   files = sum(len(split.shards) for _, split in splits)
   print(f"Wrote {files} files and dataset.json to {_OUTPUT_DIR.value}")

@@ -154,17 +154,12 @@ def test_paragraphs_of_plain_text_are_split(corpus, tmp_path):
     "--heldout_share=0",
   ]
   names = ("nosplit_sentences", "split_sentences")
-  results = _create(
-    *[_arguments(corpus, tmp_path / x, *more, f"--{x}") for x in names]
-  )
-  for name, result in zip(names, results):
+  _create(*[_arguments(corpus, tmp_path / x, *more, f"--{x}") for x in names])
+  for name in names:
     manifest = tfrecords.read_manifest(str(tmp_path / name))
     statistics = manifest.split("train").statistics
     assert statistics["documents"] == 31
     assert statistics["segments"] == (601 if name == "split_sentences" else 31)
-    share = statistics["truncated_share"]
-    note = f"Note: {share:.1%} of the text's tokens are in no example"
-    assert (note in result.err) == (name == "nosplit_sentences")
 
 
 def test_dynamic_masking_writes_unmasked_records(corpus, tmp_path):

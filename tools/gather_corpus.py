@@ -22,16 +22,18 @@ of a sentence is kept, so held-out documents do not repeat training documents.
 from __future__ import annotations
 
 import ast
+import contextlib
 import gzip
 import importlib.util
 import inspect
+import itertools
 import os
 import pathlib
 import re
 import sysconfig
 import time
 import warnings
-from typing import Any, Iterable, Iterator, Optional, Sequence
+from typing import Any, Iterable, Iterator, Sequence
 
 from official_albert import files, text_files
 from official_albert.tasks.pretraining import data
@@ -113,14 +115,6 @@ def is_prose(sentence: str) -> bool:
   )
 
 
-def package_folder(name: str) -> Optional[pathlib.Path]:
-  """Returns the folder of an installed package, without importing it."""
-  spec = importlib.util.find_spec(name)
-  if spec is None or not spec.submodule_search_locations:
-    return None
-  return pathlib.Path(next(iter(spec.submodule_search_locations)))
-
-
 def parsed_modules(
   folder: pathlib.Path, prefix: str
 ) -> Iterator[tuple[str, ast.Module]]:
@@ -133,13 +127,13 @@ def parsed_modules(
       path = pathlib.Path(parent, name)
       parts = [prefix, *path.relative_to(folder).with_suffix("").parts]
       module = ".".join(part for part in parts if part not in ("", "__init__"))
-      with warnings.catch_warnings():
-        # Other packages have invalid escape sequences.
+      # Some need another version of Python, or have invalid escape sequences.
+      with (
+        warnings.catch_warnings(),
+        contextlib.suppress(SyntaxError, ValueError),
+      ):
         warnings.simplefilter("ignore")
-        try:
-          yield module, ast.parse(path.read_bytes())
-        except (SyntaxError, ValueError):  # Python of another version.
-          continue
+        yield module, ast.parse(path.read_bytes())
 
 
 def docstrings(tree: ast.Module) -> list[str]:
@@ -178,27 +172,29 @@ def topics(tree: ast.Module) -> dict[str, str]:
 def gather(
   standard_library: pathlib.Path, packages: Sequence[str] = _PACKAGES
 ) -> list[tuple[str, list[str]]]:
-  """Returns the names of documents and their sentences, sorted by name."""
+  """Returns the names of documents and their sentences, sorted by name.
+
+  The packages are found without importing them.
+  """
   folders = [(standard_library, "")]
   for name in packages:
-    folder = package_folder(name)
-    if folder:
-      folders.append((folder, name))
+    if spec := importlib.util.find_spec(name):
+      folders.append((pathlib.Path(str(spec.origin)).parent, name))
     else:
       print(f"{name} is not installed: skipping its documentation.")
   texts: list[tuple[str, list[str]]] = []
   for folder, prefix in folders:
     for name, tree in parsed_modules(folder, prefix):
       if name == "pydoc_data.topics":
-        for topic, text in topics(tree).items():
-          texts.append((f"{name}.{topic}", [text]))
+        found = topics(tree).items()
+        texts += [(f"{name}.{topic}", [text]) for topic, text in found]
       else:
         texts.append((name, docstrings(tree)))
   documents = []
   seen: set[str] = set()
   for name, strings in sorted(texts):
     sentences = []
-    for sentence in (x for text in strings for x in sentences_of(text)):
+    for sentence in itertools.chain(*map(sentences_of, strings)):
       key = re.sub("[^a-z]+", " ", sentence.lower()).strip()
       if key not in seen:
         seen.add(key)
@@ -210,11 +206,6 @@ def gather(
 
 def read_wikipedia(patterns: str) -> Iterator[list[str]]:
   """Yields the articles of a dump, and shows the progress."""
-  if importlib.util.find_spec("mwparserfromhell") is None:
-    raise ValueError(
-      "--wikipedia_dump needs mwparserfromhell: python -m pip install "
-      "mwparserfromhell; requirements-dev.txt has the tested release."
-    )
   paths, line = [*data.find_files(patterns)], printing.ProgressLine()
   total = sum(files.stat(path)[0] for path in paths)
 
@@ -222,7 +213,7 @@ def read_wikipedia(patterns: str) -> Iterator[list[str]]:
     megabytes = f"{read / 1e6:,.0f} of {total / 1e6:,.0f} MB"
     line.show("reading", read / total, 0, f"{megabytes}, {pages:,} pages")
 
-  yield from wikipedia.articles(paths, show)
+  return wikipedia.articles(paths, show)
 
 
 def write(
@@ -264,11 +255,8 @@ def main(argv: Sequence[str]) -> None:
     nothing = f"{dump} has no article with two sentences: give another dump."
   else:
     library = pathlib.Path(sysconfig.get_path("stdlib"))
-    documents = (sentences for _, sentences in gather(library))
-    nothing = (
-      "No documentation was found in this Python installation (it may be "
-      "stripped of docstrings): use your own text instead."
-    )
+    documents = [sentences for _, sentences in gather(library)]
+    nothing = "This Python has no docstrings: use your own text instead."
   count, sentences, size = write(path, documents, nothing)
   print(
     f"{path}: {count:,} documents, {sentences:,} sentences, "

@@ -18,8 +18,9 @@ Chinese models need --vocab_file=vocab.txt instead of the SentencePiece model.
 
 from __future__ import annotations
 
+import itertools
 import os
-from typing import Any, Sequence
+from typing import Sequence
 
 from absl import flags
 
@@ -75,10 +76,11 @@ from official_albert import checkpoints
 from official_albert.tools.records import record_survey
 
 
-def _open_folder() -> tuple[Any, tokenization.Tokenizer]:
-  """Returns the splits of --input_dir, and its tokenizer."""
+def _open_folder() -> tuple[str, tfrecords.Manifest, tokenization.Tokenizer]:
+  """Returns --input_dir, its manifest and its tokenizer."""
   folder = _INPUT_DIR.value
-  info = tfrecords.read_manifest(folder).tokenizer
+  manifest = record_survey.read_manifest(folder)
+  info = manifest.tokenizer
   path = os.path.join(folder, info.file)
   tokenizer = checkpoints.TokenizerFile(path, info.kind, info.rules).open()
   if info.sha256 != tokenizer.sha256:
@@ -86,11 +88,11 @@ def _open_folder() -> tuple[Any, tokenization.Tokenizer]:
       f"{path} is not the tokenizer of the records: its sha256 is not that in "
       f"{tfrecords.MANIFEST_FILE}."
     )
-  return record_survey.read_splits(folder), tokenizer
+  return folder, manifest, tokenizer
 
 
-def _open_files() -> tuple[Any, tokenization.Tokenizer]:
-  """Returns the splits of --input_files, and the tokenizer of the flags."""
+def _open_files() -> tuple[str, tfrecords.Manifest, tokenization.Tokenizer]:
+  """Returns the folder of --input_files, their manifest and the tokenizer."""
   tokenizer = tokenization.open_tokenizer(
     _SPM_MODEL_FILE.value,
     _VOCAB_FILE.value,
@@ -101,16 +103,12 @@ def _open_files() -> tuple[Any, tokenization.Tokenizer]:
     [*map(files.absolute, data.find_files(patterns))] if patterns else []
     for patterns in (_INPUT_FILES.value, _HELDOUT_FILES.value)
   )
-  split = record_survey.of_files(paths)
-  if not heldout:
-    return {"files": split}, tokenizer
-  train = [path for path in paths if path not in heldout]
-  if not train:
+  if {*paths} <= {*heldout}:
     raise ValueError(
       "--heldout_files has all of --input_files: leave some to train on."
     )
-  splits = {data.TRAIN: train, data.HELDOUT: heldout}
-  return {x: split._replace(paths=y) for x, y in splits.items()}, tokenizer
+  manifest = record_survey.manifest_of_files(paths, heldout, tokenizer)
+  return os.path.dirname(paths[0]), manifest, tokenizer
 
 
 def main(argv: Sequence[str]) -> None:
@@ -123,36 +121,45 @@ def main(argv: Sequence[str]) -> None:
         f"--{flag.name} is for --input_files, and a folder has its own in "
         f"{tfrecords.MANIFEST_FILE}: leave it out."
       )
-  splits, tokenizer = _open_folder() if _INPUT_DIR.value else _open_files()
-  folder = ""
+  opened = _open_folder() if _INPUT_DIR.value else _open_files()
+  folder, manifest, tokenizer = opened
   if _HELDOUT_FILES.value:
-    folder = record_survey.check_adoptable(splits, tokenizer)
-  if any(x.settings.get("masking") == "dynamic" for x in splits.values()):
+    record_survey.check_adoptable(folder, tokenizer)
+  if manifest.settings.get("masking") == "dynamic":
     print(
       "The records have no masks: masks, order labels and their statistics are "
       "drawn here as in an epoch of training."
     )
   print("To predict: {[MASK]:masked}, {random:replaced}, {=kept}")
-  for name, split in splits.items():
-    print(f"\n== {name}: {len(split.paths)} files ==")
-    shown = record_survey.first_examples(split, tokenizer, _NUM_EXAMPLES.value)
+  for name, split in manifest.splits.items():
+    print(f"\n== {name}: {len(split.shards)} files ==")
+    rows = (
+      {feature: values[row] for feature, values in features.items()}
+      for _, features in record_survey.read_batches(
+        *opened[:2], name, tokenizer
+      )
+      for row in range(len(features["input_ids"]))
+    )
+    shown = itertools.islice(rows, _NUM_EXAMPLES.value)
     for number, record in enumerate(shown):
       text = record_survey.describe(record, tokenizer)
       print(f"\nExample {number}: {text}", flush=True)
-  statistics = {name: {**split.statistics} for name, split in splits.items()}
+  statistics = {name: {**x.statistics} for name, x in manifest.splits.items()}
   found = {}
-  if _CHECK.value or folder:
+  if _CHECK.value or _HELDOUT_FILES.value:
     line = printing.ProgressLine()
-    for name, split in splits.items():
-      found[name] = record_survey.survey(name, split, tokenizer, line)
+    for name in manifest.splits:
+      found[name] = record_survey.survey(
+        folder, manifest, name, tokenizer, line
+      )
       statistics[name] |= found[name].statistics
   if any(statistics.values()):
     print(f"\n{printing.statistics_table(statistics)}")
   if found:
     records = sum(split.records for split in found.values())
     print(f"\n{records:,} records checked: nothing is wrong with them.")
-  if folder:
-    record_survey.adopt(folder, splits[data.TRAIN].schema, found, tokenizer)
+  if _HELDOUT_FILES.value:
+    record_survey.adopt(folder, manifest, found, tokenizer)
     print(
       f"Wrote {tfrecords.MANIFEST_FILE}: tools.run_pretraining "
       f"--input_dir={folder} can be run."

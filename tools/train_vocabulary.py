@@ -18,7 +18,6 @@ import io
 import itertools
 import os
 import random
-import re
 import signal
 import sys
 from typing import Iterable, Iterator, Sequence
@@ -142,27 +141,13 @@ def train(
       minloglevel=0 if logs else 2,
     )
   except RuntimeError as error:
-    raise ValueError(_explain(str(error), vocab_size)) from error
+    # After the place in its source, its message gives the possible sizes.
+    reason = str(error).rpartition("] ")[2] or "it has no characters."
+    raise ValueError(
+      f"SentencePiece cannot learn {vocab_size} pieces from this text: "
+      f"{reason} Change --vocab_size, --character_coverage or the text."
+    ) from error
   return model.getvalue()
-
-
-def _explain(message: str, vocab_size: int) -> str:
-  """Returns SentencePiece's message in terms of the flags."""
-  if most := re.search(r"Vocabulary size too high.* <= (\d+)", message):
-    return (
-      f"there is too little text for {vocab_size} pieces: use more text, or "
-      f"--vocab_size={most[1]}, the largest possible size."
-    )
-  if least := re.search(
-    r"Vocabulary size is smaller than .* vs (\d+)", message
-  ):
-    return (
-      f"{vocab_size} pieces are fewer than the text's characters: use "
-      f"--vocab_size={least[1]} or more, or a lower --character_coverage."
-    )
-  if "sentences_.empty()" in message or "all_chars_count" in message:
-    return "the input files have no text."
-  return f"SentencePiece failed: {message}"
 
 
 def write(model: bytes, prefix: str) -> None:

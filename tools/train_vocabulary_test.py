@@ -160,9 +160,10 @@ def test_the_largest_size_works_and_nothing_is_overwritten(text, tmp_path):
   arguments = [f"--input_files={text}", f"--output_dir={tmp_path / 'v'}"]
   (much,) = _run(arguments)
   assert much.code == 1
-  assert "there is too little text for 30000 pieces" in much.err
+  assert "cannot learn 30000 pieces from this text: Vocabulary" in much.err
   assert os.listdir(tmp_path) == []
-  largest = re.search(r"--vocab_size=(\d+)", much.err)[0]
+  most = re.search(r"<= (\d+)\. Change --vocab_size", much.err)[1]
+  largest = f"--vocab_size={most}"
   done, again = _run([*arguments, largest], [*arguments, largest])
   assert done.code == 0, done.err
   assert again.code == 1
@@ -170,7 +171,7 @@ def test_the_largest_size_works_and_nothing_is_overwritten(text, tmp_path):
 
 
 _REFUSALS = [
-  (b"a cat", "--vocab_size=9", "9 pieces are fewer"),
+  (b"a cat", "--vocab_size=9", "cannot learn 9 pieces from this text: Vocab"),
   (b"\n\n", "", "holds no document"),
   (b"a", "--character_coverage=0.5", "not a number in the range [0.98, 1.0", 2),
   (b"a", "--input_files=nowhere", "no input file matches 'nowhere'"),

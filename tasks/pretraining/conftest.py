@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import pathlib
-import pkgutil
 import types
 
 import numpy as np
@@ -88,19 +87,6 @@ def small_pieces(monkeypatch):
     "build_worker._BATCH": 9,
   }.items():
     monkeypatch.setattr(f"official_albert.tasks.pretraining.data.{name}", value)
-
-
-@pytest.fixture
-def equal_keys(monkeypatch):
-  """Makes most of the random sort keys of the examples equal."""
-  name = "official_albert.tasks.pretraining.data.build_worker.Job.make_examples"
-  make = pkgutil.resolve_name(name)
-
-  def make_examples(*arguments):
-    made, *counts = make(*arguments)
-    return [(key >> 61 << 61, record) for key, record in made], *counts
-
-  monkeypatch.setattr(name, make_examples)
 
 
 @pytest.fixture(scope="session")

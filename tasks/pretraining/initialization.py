@@ -89,42 +89,26 @@ def attend_to_neighbors(model: modeling.AlbertModel) -> None:
     projection = np.round(gain * left @ right, 6)
     embedding.projection.kernel.assign(projection)
     from_hidden = projection.T / gain**2
-  queries, keys = [], []
-  for head in range(-(-heads // 2)):
-    offset = (head // 2 + 1) * (-1, 1)[head % 2]
-    pick, rotated = _directions(frequencies, size, width, offset)
-    queries.append(from_hidden @ rotated)
-    keys.append(from_hidden @ pick)
+  # The matrix [E, D] that picks D / 2 frequencies, each with sine and cosine.
+  # With an odd D, it has one column less.
+  chosen = np.linspace(0, len(frequencies), width // 2, endpoint=False)
+  chosen = np.repeat(chosen.astype(int), 2)
+  pairs = np.arange(len(chosen))
+  pick = np.eye(size)[:, 2 * chosen + pairs % 2]
   # A score is a sum of D products of normalized elements, divided by sqrt(D).
   scale = np.sqrt(_SCORE / np.sqrt(width))
-  for attention in itertools.chain(*model.encoder.attentions):
-    for layer, parts in ((attention.query, queries), (attention.key, keys)):
-      kernel = layer.kernel.numpy()  # [H, N D]
-      for head, part in enumerate(parts):
-        start = head * width
-        kernel[:, start : start + part.shape[1]] = scale * part
-      layer.kernel.assign(kernel)
-
-
-def _directions(
-  frequencies: np.ndarray, size: int, width: int, offset: int
-) -> tuple[np.ndarray, np.ndarray]:
-  """Returns matrices [E, D] that pick D / 2 frequencies, plain and rotated.
-
-  With an odd D, they have one column less.
-  """
-  pick = np.zeros([size, width // 2 * 2])
-  rotated = np.zeros_like(pick)
-  chosen = np.linspace(0, len(frequencies), width // 2, endpoint=False)
-  for column, frequency in enumerate(chosen.astype(int)):
-    rows = slice(2 * frequency, 2 * frequency + 2)
-    columns = slice(2 * column, 2 * column + 2)
-    sin = np.sin(offset * frequencies[frequency])
-    cos = np.cos(offset * frequencies[frequency])
-    pick[rows, columns] = np.eye(2)
-    # (sin, cos)(a) becomes (sin, cos)(a + offset * f).
-    rotated[rows, columns] = [[cos, -sin], [sin, cos]]
-  return pick, rotated
+  for head in range(-(-heads // 2)):
+    offset = (head // 2 + 1) * (-1, 1)[head % 2]
+    angle = offset * frequencies[chosen]
+    # (sin, cos)(a) becomes (sin, cos)(a + angle).
+    sine = np.where(pairs % 2, -1, 1) * np.sin(angle)
+    rotated = pick * np.cos(angle) + pick[:, pairs ^ 1] * sine
+    columns = slice(head * width, head * width + len(pairs))
+    for attention in itertools.chain(*model.encoder.attentions):
+      for layer, part in ((attention.query, rotated), (attention.key, pick)):
+        kernel = layer.kernel.numpy()  # [H, N D]
+        kernel[:, columns] = scale * (from_hidden @ part)
+        layer.kernel.assign(kernel)
 
 
 def embed_from_text(

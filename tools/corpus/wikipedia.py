@@ -10,6 +10,7 @@ not in the article's text: "about {{convert|5|km}} long" becomes "about long".
 from __future__ import annotations
 
 import bz2
+import importlib.util
 import re
 from typing import Any, Callable, Iterator, Sequence
 from xml.etree import ElementTree
@@ -27,9 +28,7 @@ _XML_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 _FILE, _CATEGORY = "6", "14"
 _NAMESPACES = ("file", "image", "category")
 _INTERLANGUAGE = re.compile(r"[a-z]{2,3}(-[a-z]+)*")
-# Marks lines to leave out, and the ends of paragraphs within a line; XML cannot
-# contain either.
-_MARK, _BREAK = "\0", "\1"
+_MARK = "\0"  # Marks lines to leave out; XML cannot contain it.
 _BLOCK_TAG = re.compile(
   r"</?(?:p|div|blockquote|center|h[1-6]|hr)\b[^<>]*>", re.I
 )
@@ -46,9 +45,8 @@ _INNER_TABLE = re.compile(
 _LEFT_OUT_TAGS = frozenset(
   "pre ref references source syntaxhighlight table li dd dt ol ul".split()
 )
-_BOLD_OR_ITALIC = re.compile("'{2,}")
-# Such as __NOTOC__, and references that are not closed.
-_SWITCH_OR_TAG = re.compile(r"__[A-Z]+__|</?ref\b[^<>]*>", re.I)
+# Bold, italic, __NOTOC__ and such, and references that are not closed.
+_REST = re.compile(r"'{2,}|__[A-Z]+__|</?ref\b[^<>]*>", re.I)
 # What templates leave: "(; born 1912)", "( )", "(-)", "5 , and".
 _TIDY = (
   (re.compile(r"\([\s,;:]+"), "("),
@@ -69,8 +67,11 @@ def articles(
   The order is that of the dump, for any number of processors. `show` is told
   how many bytes of the files, and how many pages, have been read.
   """
-  import mwparserfromhell  # noqa: F401  # Reports it before any work.
-
+  if importlib.util.find_spec("mwparserfromhell") is None:
+    raise ValueError(
+      "--wikipedia_dump needs mwparserfromhell: python -m pip install "
+      "mwparserfromhell; requirements-dev.txt has the tested release."
+    )
   batches = _batches(paths, show)
   with worker_pool.open_pool(None) as parallel_map:
     for batch in parallel_map(_read_batch, batches):
@@ -162,22 +163,19 @@ def paragraphs(
   import mwparserfromhell
 
   markup = _COMMENT_OR_REFERENCE.sub("", markup)
-  markup = _BLOCK_TAG.sub(_BREAK, markup)
+  markup = _BLOCK_TAG.sub("\n\n", markup)
   tables = 1
   while tables:
     markup, tables = _INNER_TABLE.subn("", markup)
   # Bold and italic text takes the parser most of the time.
   code = mwparserfromhell.parse(markup, skip_style_tags=True)
   _replace_nodes(code, prefixes)
-  text = _SWITCH_OR_TAG.sub("", _BOLD_OR_ITALIC.sub("", code.strip_code()))
   found: list[list[str]] = [[]]
-  for line in text.split("\n"):
-    if not line.strip() or _MARK in line:
-      found.append([])
+  for line in _REST.sub("", code.strip_code()).split("\n"):
+    if line.strip() and _MARK not in line:
+      found[-1].append(line)
     else:
-      first, *others = line.split(_BREAK)
-      found[-1].append(first)
-      found += [[part] for part in others]
+      found.append([])
   return [
     paragraph
     for lines in found

@@ -130,7 +130,6 @@ _WORDS = "and these are many further words"
   [
     ("<p>A {0}.</p><P class=x>B {0}.</p>", ["A {0}.", "B {0}."]),
     ("A {0}.<div>B {0}.\n</div>C {0}.", ["A {0}.", "B {0}.", "C {0}."]),
-    ("* <p>An item, {0}.</p><p>It is {0}.</p>\nA {0}.", ["A {0}."]),
     ("Smith (\u2013) was (-5) {0} ( - ).", ["Smith was (-5) {0}."]),
     (
       "A<ref name=a> {0}.\n \nB {0}.<ref>\nno\nno</ref>\n\nC {0}.",

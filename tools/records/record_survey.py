@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import dataclasses
 import itertools
 import os
-import textwrap
-from typing import Any, Callable, Iterator, Mapping, NamedTuple, Optional
+from typing import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -29,47 +29,36 @@ _BATCH = 256
 # Required to show a record; BERT's records have no token_boundary.
 _ALWAYS = ("input_ids", "input_mask", "segment_ids", "next_sentence_labels")
 _SHOWN = 120  # Characters of TensorFlow's messages, which quote records.
-_WORD_START = tokenization.WORD_START
 
 _Features = Mapping[str, np.ndarray]
 
 
-class Split(NamedTuple):
-  """Files of records, with the manifest's entry for them if there is one."""
-
-  paths: list[str]
-  schema: tuple[tfrecords.Feature, ...]
-  manifest: Optional[tfrecords.Manifest] = None
-  statistics: Mapping[str, Any] = {}
-
-  @property
-  def settings(self) -> Mapping[str, Any]:
-    return self.manifest.settings if self.manifest else {}
-
-
-def read_splits(directory: str) -> dict[str, Split]:
-  """Returns the splits of a folder after checking the sizes of its files."""
-  manifest = tfrecords.read_manifest(directory)
+def read_manifest(folder: str) -> tfrecords.Manifest:
+  """Returns the manifest of a folder after checking the sizes of its files."""
+  manifest = tfrecords.read_manifest(folder)
   every = [s for split in manifest.splits.values() for s in split.shards]
-  reader.check_shards(directory, every)
-  return {
-    name: Split(
-      [os.path.join(directory, shard.file) for shard in split.shards],
-      manifest.features,
-      manifest,
-      split.statistics,
-    )
-    for name, split in manifest.splits.items()
-  }
+  reader.check_shards(folder, every)
+  return manifest
 
 
-def of_files(paths: list[str]) -> Split:
-  """Returns files without a manifest; the first record defines the schema.
+def manifest_of_files(
+  paths: Sequence[str],
+  heldout: Sequence[str],
+  tokenizer: tokenization.Tokenizer,
+) -> tfrecords.Manifest:
+  """Returns a manifest of files of one folder, whose records are not counted.
 
-  Features that pretraining does not use are ignored.
+  The first record defines the schema. Features that pretraining does not use
+  are ignored. The splits are train and `heldout`, or else one named "files".
   """
   import tensorflow as tf  # Here and below, so that --help is quick.
 
+  folder, *others = sorted({*map(os.path.dirname, [*paths, *heldout])})
+  if others:
+    raise ValueError(
+      f"there are files in {folder} and in {others[0]}: bring them into one "
+      "folder, for example by links."
+    )
   lengths: dict[str, int] = {}
   record = next(reader.read_records(paths[0]), b"")
   # DecodeError differs between protobuf versions; names may not be UTF-8.
@@ -84,38 +73,63 @@ def of_files(paths: list[str]) -> Split:
       f"{paths[0]} has no pretraining records; the features of the first are "
       f"{files.quote(*sorted(lengths))}."
     )
-  schema = tfrecords.pretraining_schema(
-    lengths["input_ids"], lengths.get("masked_lm_positions", 1)
-  )
+  length, most = lengths["input_ids"], lengths.get("masked_lm_positions", 1)
+  schema = tfrecords.pretraining_schema(length, most)
   unused = () if has_masks else record_rules.MASKED
-  return Split(
-    paths,
-    tuple(f for f in schema if f.name in lengths and f.name not in unused),
+  train = [path for path in paths if path not in heldout]
+  names = {data.TRAIN: train, data.HELDOUT: heldout}
+  return tfrecords.Manifest(
+    task="pretraining",
+    max_seq_length=length,
+    max_predictions_per_seq=most,
+    features=tuple(
+      f for f in schema if f.name in lengths and f.name not in unused
+    ),
+    tokenizer=tfrecords.TokenizerInfo.of(tokenizer),
+    settings={"adopted": True},  # Others are unknown.
+    random_seed=0,
+    splits={
+      name: tfrecords.Split(tuple(_shard(path, 0) for path in found), {})
+      for name, found in (names if heldout else {"files": paths}).items()
+    },
   )
 
 
-def read_batches(split: Split, tokenizer) -> Iterator[tuple[int, _Features]]:
+def _shard(path: str, records: int) -> tfrecords.Shard:
+  return tfrecords.Shard(os.path.basename(path), records, files.stat(path)[0])
+
+
+def read_batches(
+  folder: str, manifest: tfrecords.Manifest, name: str, tokenizer
+) -> Iterator[tuple[int, _Features]]:
   """Yields the records of a split after checking them, as training has them.
 
-  Yields the index of their file, and the features by name, <int64> and
+  The masks and swaps of --masking=dynamic are those of one epoch with the seed
+  0. Yields the index of their file, and the features by name, <int64> and
   <float32>[N, ...]. A ValueError names an invalid record.
   """
   import tensorflow as tf
 
-  spec, draw, number = reader.parse_spec(split.schema), _training_draw(split), 0
-  whole_words = bool(split.settings.get("do_whole_word_mask"))
-  for index, path in enumerate(split.paths):
-    records, first = reader.read_records(path), 0
+  spec, number = reader.parse_spec(manifest.features), 0
+  whole_words = bool(manifest.settings.get("do_whole_word_mask"))
+  draw = None
+  if manifest.settings.get("masking") == "dynamic":
+    draw = tf.function(
+      dynamic_masking.DynamicMasking(manifest, 0, dynamic_masking.TRAIN)
+    )
+  for index, shard in enumerate(manifest.splits[name].shards):
+    path, first = os.path.join(folder, shard.file), 0
+    records = reader.read_records(path)
     while serialized := list(itertools.islice(records, _BATCH)):
-      last = first + len(serialized) - 1
+      count = len(serialized)
       try:
         parsed = tf.io.parse_example(serialized, spec)
       except (tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
         # TensorFlow quotes the record in its message, which need not be UTF-8.
         reason = remote.explain(getattr(error, "message", "it is damaged"))[1]
         raise ValueError(
-          f"{path}: one of the records {first} to {last} (counted from 0) does "
-          f"not fit the schema: {reason[:_SHOWN]}"
+          f"{path}: one of the records {first} to {first + count - 1} (counted "
+          f"from 0) does not fit the schema: {reason[:_SHOWN]}"
         ) from error
       features = {name: value.numpy() for name, value in parsed.items()}
       problem = record_rules.find_problem(features, tokenizer, whole_words)
@@ -124,88 +138,50 @@ def read_batches(split: Split, tokenizer) -> Iterator[tuple[int, _Features]]:
         raise ValueError(
           f"{path}, record {first + row} (counted from 0), {message}."
         )
-      yield index, draw(features, number)
-      first, number = last + 1, number + len(serialized)
-
-
-def _training_draw(split: Split) -> Callable[[_Features, int], _Features]:
-  """Returns what training does to features, given their first example's number.
-
-  The masks and swaps of --masking=dynamic are those of one epoch with the seed
-  0; other records stay as they are.
-  """
-  if split.settings.get("masking") != "dynamic":
-    return lambda features, first: features
-  import tensorflow as tf
-
-  draw = tf.function(
-    dynamic_masking.DynamicMasking(split.manifest, 0, dynamic_masking.TRAIN)
-  )
-
-  def apply(features: _Features, first: int) -> _Features:
-    # One shape, so that it is traced once.
-    count = len(features["input_ids"])
-    padded = {
-      name: np.resize(value, (_BATCH, *value.shape[1:])).astype(np.int32)
-      for name, value in features.items()
-    }
-    drawn = draw(padded, tf.constant(first, tf.int64))
-    return {name: value.numpy()[:count] for name, value in drawn.items()}
-
-  return apply
-
-
-def first_examples(
-  split: Split, tokenizer, count: int
-) -> Iterator[dict[str, np.ndarray]]:
-  """Yields the features of the first `count` records, as training has them."""
-  rows = (
-    {name: value[row] for name, value in features.items()}
-    for _, features in read_batches(split, tokenizer)
-    for row in range(len(features["input_ids"]))
-  )
-  return itertools.islice(rows, count)
+      if draw:
+        padded = {  # One shape, so that it is traced once.
+          name: np.resize(value, (_BATCH, *value.shape[1:])).astype(np.int32)
+          for name, value in features.items()
+        }
+        drawn = draw(padded, tf.constant(number, tf.int64))
+        features = {name: x.numpy()[:count] for name, x in drawn.items()}
+      yield index, features
+      first, number = first + count, number + count
 
 
 def survey(
-  name: str, split: Split, tokenizer, line: printing.ProgressLine
+  folder: str,
+  manifest: tfrecords.Manifest,
+  name: str,
+  tokenizer,
+  line: printing.ProgressLine,
 ) -> tfrecords.Split:
   """Checks and counts every record of a split; ValueError if one is invalid."""
   counts, records = collections.Counter[str](), collections.Counter[int]()
-  for index, features in read_batches(split, tokenizer):
+  described = manifest.splits[name]
+  paths = [os.path.join(folder, shard.file) for shard in described.shards]
+  for index, features in read_batches(folder, manifest, name, tokenizer):
     records[index] += len(features["input_ids"])
     counts.update(data.count_examples(features, tokenizer.mask_id))
     line.show(
       f"checking {name}",
-      index / len(split.paths),
+      index / len(paths),
       counts["tokens"],
       f"{counts['instances']:,} records",
     )
-  shards = (
-    tfrecords.Shard(os.path.basename(path), records[index], files.stat(path)[0])
-    for index, path in enumerate(split.paths)
-  )
+  shards = (_shard(path, records[index]) for index, path in enumerate(paths))
   found = tfrecords.Split(tuple(shards), data.summarize_examples(counts))
-  if split.manifest and found.records != split.manifest.splits[name].records:
+  if described.records not in (0, found.records):
     raise ValueError(
       f"the {name} files have {found.records:,} records, but "
-      f"{tfrecords.MANIFEST_FILE} says "
-      f"{split.manifest.splits[name].records:,}: copy the folder again."
+      f"{tfrecords.MANIFEST_FILE} says {described.records:,}: copy the folder "
+      "again."
     )
   return found
 
 
-def check_adoptable(
-  splits: Mapping[str, Split], tokenizer: tokenization.Tokenizer
-) -> str:
-  """Returns the folder that `adopt` writes to; refuses files it cannot take."""
-  paths = [path for split in splits.values() for path in split.paths]
-  folder, *others = sorted({*map(os.path.dirname, paths)})
-  if others:
-    raise ValueError(
-      f"there are files in {folder} and in {others[0]}: bring them into one "
-      "folder, for example by links."
-    )
+def check_adoptable(folder: str, tokenizer: tokenization.Tokenizer) -> None:
+  """Refuses a folder in which `adopt` would replace a file."""
   found = os.path.join(folder, tfrecords.MANIFEST_FILE)
   model = os.path.join(folder, tfrecords.TOKENIZER_FILES[tokenizer.kind])
   if files.exists(model) and files.sha256(model) != tokenizer.sha256:
@@ -214,85 +190,65 @@ def check_adoptable(
     raise FileExistsError(
       f"{found} exists already: remove it if it does not belong to the records."
     )
-  return folder
 
 
 def adopt(
   folder: str,
-  schema: tuple[tfrecords.Feature, ...],
+  manifest: tfrecords.Manifest,
   found: Mapping[str, tfrecords.Split],
   tokenizer: tokenization.Tokenizer,
 ) -> None:
-  """Writes a manifest and the tokenizer beside files after `survey`."""
+  """Writes the manifest and the tokenizer beside files after `survey`."""
   for name, split in found.items():
     if not split.statistics.get("predictions"):
       raise ValueError(
         f"the {name} files have nothing to predict: make masked records of the "
         "text by tools.create_pretraining_data."
       )
-  settings: dict[str, Any] = {"adopted": True}  # Others are unknown.
+  settings = dict(manifest.settings)
   if not any(split.statistics["label_1_share"] for split in found.values()):
     settings["sentence_pair"] = "none"  # There is no order to learn.
-  lengths = {feature.name: feature.length for feature in schema}
-  manifest = tfrecords.Manifest(
-    task="pretraining",
-    max_seq_length=lengths["input_ids"],
-    max_predictions_per_seq=lengths["masked_lm_ids"],
-    features=schema,
-    tokenizer=tfrecords.TokenizerInfo.of(tokenizer),
-    settings=settings,
-    random_seed=0,
-    splits=dict(found),
-  )
   target = os.path.join(folder, manifest.tokenizer.file)
   if not files.exists(target):
     files.copy(tokenizer.model_file, target)
-  tfrecords.write_manifest(folder, manifest)
+  tfrecords.write_manifest(
+    folder, dataclasses.replace(manifest, settings=settings, splits=found)
+  )
 
 
 def describe(record: _Features, tokenizer) -> str:
-  """Returns the text of a record with marks, in several lines.
+  """Returns the text of a record with marks, in three lines.
 
   `{shown:label}` is a token to predict; the input shows [MASK], a random piece
-  or, as `{=label}`, the piece itself. Pieces are joined to words as the
-  tokenizer does. Masks may be missing.
+  or, as `{=label}`, the piece itself. Masks may be missing.
   """
-  length = int(record["input_mask"].sum())
-  labels, masks = {}, " (not masked)"
-  if "masked_lm_weights" in record:
-    used = record["masked_lm_weights"] > 0
+  used = record.get("masked_lm_weights", np.zeros(0)) > 0
+  labels = {}
+  if used.any():
     positions = record["masked_lm_positions"][used].tolist()
     labels = dict(zip(positions, record["masked_lm_ids"][used].tolist()))
-    masks = ""
   order = int(record["next_sentence_labels"][0])
+  length = int(record["input_mask"].sum())
   lines = [
-    f"{length} of {len(record['input_ids'])} tokens, {len(labels)} to predict"
-    f"{masks}, next_sentence_labels {order} "
+    f"{length} of {len(record['input_ids'])} tokens, {len(labels)} to predict, "
+    f"next_sentence_labels {order} "
     f"({'swapped or random' if order else 'in order'})"
   ]
-  ids = record["input_ids"][:length].tolist()
-  for name, segment in (("A", 0), ("B", 1)):
-    places = np.flatnonzero(record["segment_ids"][:length] == segment).tolist()
-    pieces = [_piece(ids[at], labels.get(at), tokenizer) for at in places]
-    lines.append(f"{name}: {' '.join(''.join(pieces).split())}")
-  wrap = textwrap.TextWrapper(
-    width=78,
-    subsequent_indent="   ",
-    break_long_words=False,
-    break_on_hyphens=False,
-  )
-  return "\n".join([lines[0], *map(wrap.fill, lines[1:])])
-
-
-def _piece(shown_id: int, label_id: Optional[int], tokenizer) -> str:
-  shown = tokenizer.marked_piece(shown_id)
-  if label_id is None:
-    space = " " if shown_id in tokenizer.special_ids else ""
-    return f"{space}{shown.replace(_WORD_START, ' ')}{space}"
-  label = tokenizer.marked_piece(label_id)
-  space = " " if label.startswith(_WORD_START) else ""
-  # A piece may consist of the word mark alone.
-  label = label.lstrip(_WORD_START) or label
-  shown = shown.lstrip(_WORD_START) or shown
-  mark = f"={label}" if shown_id == label_id else f"{shown}:{label}"
-  return f"{space}{{{mark}}}"
+  ids, mark = record["input_ids"][:length].tolist(), tokenization.WORD_START
+  pieces = []
+  for at, shown in enumerate(ids):
+    piece, label = tokenizer.marked_piece(shown), labels.get(at)
+    if label is not None:
+      expected = tokenizer.marked_piece(label)
+      given = "=" if shown == label else f"{piece.lstrip(mark)}:"
+      space = mark if expected.startswith(mark) else ""
+      piece = f"{space}{{{given}{expected.lstrip(mark)}}}"
+    elif shown in tokenizer.special_ids:
+      piece = f" {piece} "
+    pieces.append(piece)
+  middle = length - int(record["segment_ids"].sum())
+  for name, part in (("A", pieces[:middle]), ("B", pieces[middle:])):
+    lines.append(
+      f"{name}: {' '.join(''.join(part).replace(mark, ' ').split())}"
+    )
+  return "\n".join(lines)

@@ -63,8 +63,8 @@ def write_examples(path, *examples):
       file.write(example)
 
 
-def _folder(folder, shards, statistics=None, **settings):
-  manifest = tfrecords.Manifest(
+def _manifest(shards, **settings):
+  return tfrecords.Manifest(
     task="pretraining",
     max_seq_length=11,
     max_predictions_per_seq=3,
@@ -72,53 +72,51 @@ def _folder(folder, shards, statistics=None, **settings):
     tokenizer=tfrecords.TokenizerInfo("0" * 64, 50, True),
     settings=settings,
     random_seed=1,
-    splits={"train": tfrecords.Split(tuple(shards), statistics or {})},
+    splits={"train": tfrecords.Split(tuple(shards), {})},
   )
-  tfrecords.write_manifest(str(folder), manifest)
-  return record_survey.read_splits(str(folder))["train"]
 
 
-def _survey(split):
+def _survey(folder, manifest):
   line = printing.ProgressLine(io.StringIO())
-  return record_survey.survey("train", split, _Tokenizer(), line)
+  (name,) = manifest.splits
+  return record_survey.survey(str(folder), manifest, name, _Tokenizer(), line)
 
 
-@pytest.fixture
-def shards(tmp_path):
-  return [
+def test_all_files_are_counted(tmp_path, monkeypatch):
+  monkeypatch.setattr(record_survey, "_BATCH", 2)
+  shards = [
     _write(tmp_path, "a", map(_record, range(3))),
     _write(tmp_path, "b", []),
     _write(tmp_path, "c", [_record(0), _record(1)]),
   ]
-
-
-def test_all_files_are_counted(tmp_path, shards, monkeypatch):
-  monkeypatch.setattr(record_survey, "_BATCH", 2)
-  split = _folder(tmp_path, shards, {"instances": 5, "documents": 7})
-  survey = _survey(split)
-  assert [shard.records for shard in survey.shards] == [3, 0, 2]
+  survey = _survey(tmp_path, _manifest(shards))
+  assert list(survey.shards) == shards
   found = survey.statistics
   assert (found["instances"], found["tokens"]) == (5, 45)
   assert (found["label_1_share"], found["kept_share"]) == (2 / 5, 5 / 10)
   # Only the manifest knows about the documents and what was truncated.
   assert not found.keys() & {"documents", "truncated_share"}
-  for count in (0, 4):
-    shown = record_survey.first_examples(split, _Tokenizer(), count)
-    labels = [record["masked_lm_ids"][1] for record in shown]
-    assert labels == [11, 12, 13, 11][:count]
+
+
+@pytest.fixture
+def of_files(tmp_path):
+  """Returns a function from names to the manifest of files without one."""
+  tokenizer = toy_runs.write_tokenizer(str(tmp_path))
+  return lambda *names: record_survey.manifest_of_files(
+    [str(tmp_path / name) for name in names], [], tokenizer
+  )
 
 
 @pytest.mark.parametrize("schema", [_SCHEMA, _UNMASKED, _NO_BOUNDARY])
-def test_files_without_a_manifest(tmp_path, schema):
+def test_files_without_a_manifest(tmp_path, of_files, schema):
   record = _record(1)
   if schema == _UNMASKED:
     record["input_ids"] = [2, 5, 6, 7, 3, 9, 12, 12, 3, 0, 0]
-  paths = [str(tmp_path / name) for name in "ac"]
   for name, count in (("a", 3), ("c", 1)):
     _write(tmp_path, name, [record] * count, schema)
-  split = record_survey.of_files(paths)
-  assert split.schema == schema
-  survey = _survey(split)
+  manifest = of_files("a", "c")
+  assert manifest.features == schema
+  survey = _survey(tmp_path, manifest)
   assert [shard.records for shard in survey.shards] == [3, 1]
   masked = survey.statistics.get("predictions", 0)
   assert masked == (0 if schema == _UNMASKED else 8)
@@ -138,10 +136,12 @@ def test_files_without_a_manifest(tmp_path, schema):
     ),
   ],
 )
-def test_files_that_are_no_pretraining_records(tmp_path, examples, message):
+def test_files_that_are_no_pretraining_records(
+  tmp_path, of_files, examples, message
+):
   write_examples(tmp_path / "a", *examples)
   with pytest.raises(ValueError, match=message):
-    record_survey.of_files([str(tmp_path / "a")])
+    of_files("a")
 
 
 @pytest.mark.parametrize(
@@ -161,17 +161,17 @@ def test_record_that_does_not_fit_is_named(tmp_path, monkeypatch, bad, message):
   path = str(tmp_path / "a")
   good = _record(0, extra=[1])  # Other features are ignored.
   write_examples(path, good, good, good, bad, good)
-  split = _folder(tmp_path, [])._replace(paths=[path])
+  manifest = _manifest([tfrecords.Shard("a", 0, 0)])
   with pytest.raises(ValueError, match=f"^{path}.*{message}"):
-    list(record_survey.read_batches(split, _Tokenizer()))
+    _survey(tmp_path, manifest)
 
 
 def test_whole_words_are_checked_if_the_settings_require_it(tmp_path):
   # 5 6 is a word, of which 6 is to be predicted.
   shards = [_write(tmp_path, "a", [_record(0)])]
-  assert _survey(_folder(tmp_path, shards)).records == 1
+  assert _survey(tmp_path, _manifest(shards)).records == 1
   with pytest.raises(ValueError, match="masked like the rest of its word"):
-    _survey(_folder(tmp_path, shards, do_whole_word_mask=True))
+    _survey(tmp_path, _manifest(shards, do_whole_word_mask=True))
 
 
 def _features(count=1, row=0, **changes):
@@ -289,11 +289,10 @@ def test_drawn_masks_do_not_depend_on_what_is_read_at_once(
   tokenizer = toy_runs.write_tokenizer(str(tmp_path))
   settings = data.ExampleSettings(max_seq_length=24, masking="dynamic")
   toy_runs.write_records(str(tmp_path), "r", 24, 0.2, examples=settings)
-  split = record_survey.read_splits(str(tmp_path / "r"))[data.TRAIN]
-
-  def read(batch):
+  folder = str(tmp_path / "r")
+  manifest, found = record_survey.read_manifest(folder), []
+  for batch in (256, 4):
     monkeypatch.setattr(record_survey, "_BATCH", batch)
-    found = record_survey.first_examples(split, tokenizer, 9)
-    return [record["masked_lm_positions"] for record in found]
-
-  np.testing.assert_array_equal(read(256), read(4))
+    batches = record_survey.read_batches(folder, manifest, "train", tokenizer)
+    found.append(np.concatenate([x["masked_lm_positions"] for _, x in batches]))
+  np.testing.assert_array_equal(*found)

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from hypothesis import strategies as st
 
-from official_albert import files, tokenization
+from official_albert import files, tfrecords, tokenization
 from official_albert.tfrecords import reader
 from official_albert.tools.cli import printing
 from official_albert.tools.records import record_survey
@@ -88,23 +88,25 @@ def _changed_features(draw, record: bytes) -> bytes:
   return content.replace(b"unknown", b"unk\xff\xfe\0n")
 
 
-def _survey(folder: str, splits: dict[str, record_survey.Split]) -> None:
-  """Checks every record, as tools.inspect_tfrecords does."""
-  tokenizer = tokenization.open_tokenizer(f"{folder}/tokenizer.model")
-  for name, split in splits.items():
-    list(record_survey.first_examples(split, tokenizer, 1))
-    line = printing.ProgressLine(sys.stderr)
-    record_survey.survey(name, split, tokenizer, line)
-
-
 def _inspect(folder: str) -> None:
-  _survey(folder, record_survey.read_splits(f"{folder}/data"))
+  """Checks every record, as tools.inspect_tfrecords does."""
+  manifest = record_survey.read_manifest(f"{folder}/data")
+  tokenizer = tokenization.open_tokenizer(f"{folder}/tokenizer.model")
+  _survey(f"{folder}/data", manifest, tokenizer)
 
 
 def _adopt(folder: str) -> None:
   """Reads what has no manifest, as tools.inspect_tfrecords does."""
+  tokenizer = tokenization.open_tokenizer(f"{folder}/tokenizer.model")
   path = os.path.join(folder, "a.tfrecord")
-  _survey(folder, {"train": record_survey.of_files([path])})
+  manifest = record_survey.manifest_of_files([path], [], tokenizer)
+  _survey(folder, manifest, tokenizer)
+
+
+def _survey(folder: str, manifest: tfrecords.Manifest, tokenizer) -> None:
+  line = printing.ProgressLine(sys.stderr)
+  for name in manifest.splits:
+    record_survey.survey(folder, manifest, name, tokenizer, line)
 
 
 TARGETS = {

@@ -14,7 +14,7 @@ import dataclasses
 import logging
 import re
 import shlex
-from typing import Any, Iterable, Iterator, Sequence
+from typing import Any, Iterable, Iterator
 
 import apache_beam as beam
 import numpy as np
@@ -31,8 +31,8 @@ from official_albert.tasks.pretraining.data import (
 # Beam's long error messages contain the error of the failed step, alone or at
 # the end of a chain of tracebacks.
 _STEP_ERROR = re.compile(
-  r"^(?:\w+\.)*(ValueError|FileNotFoundError|OSError|PermissionError): (.*?)"
-  r"(?: \[while running|\n\n(?:During handling of|The above exception))",
+  r"^(?:\w+\.)*(?:ValueError|OSError|FileNotFoundError|PermissionError): "
+  r"(.*?)(?: \[while running|\n\n(?:During handling of|The above exception))",
   re.MULTILINE | re.DOTALL,
 )
 _RUNNERS = {
@@ -49,12 +49,11 @@ def build_dataset_with_beam(
   """Builds a dataset and returns its manifest; ignores `num_workers`.
 
   `runner` is a name such as "DataflowRunner", and `options` are further options
-  in command-line syntax. An error is raised as by the local engine.
+  in command-line syntax. The error of a step is raised as a ValueError.
   """
-  logger = logging.getLogger("apache_beam")
   # A remote runner tells about its job; the local one logs tracebacks.
-  is_direct = runner == "DirectRunner"
-  logger.setLevel(logging.CRITICAL if is_direct else logging.INFO)
+  level = logging.CRITICAL if runner == "DirectRunner" else logging.INFO
+  logging.getLogger("apache_beam").setLevel(level)
   given = pipeline_options.PipelineOptions(
     shlex.split(options), runner=_RUNNERS.get(runner, runner)
   )
@@ -64,61 +63,55 @@ def build_dataset_with_beam(
       "direct_running_mode multi_threading silently loses records: use "
       "in_memory or multi_processing."
     )
-  pipeline = beam.Pipeline(options=given)
   with dataset_builder.open_build(build) as (job, reader, _):
     dataset_builder.remove_files(build.output_dir, [tfrecords.MANIFEST_FILE])
     # Workers may run in another folder.
     folder = files.absolute(build.output_dir)
     job.settings = dataclasses.replace(build, output_dir=folder)
     inputs = [(files.absolute(x), y) for x, y in reader.weights.items()]
-    _add_steps(pipeline, job, inputs)
     try:
-      result = pipeline.run()
+      result = _pipeline(given, job, inputs).run()
       result.wait_until_finish()
     except Exception as error:
       # It may be the error of the step itself, raised in this process.
       text = f"{type(error).__name__}: {error} [while running"
-      found = _STEP_ERROR.search(text)
-      if not found:
-        raise
-      kind = ValueError if found[1] == "ValueError" else OSError
-      raise kind(found[2].strip()) from error
+      if found := _STEP_ERROR.search(text):
+        raise ValueError(found[1].strip()) from error
+      raise
     if client := getattr(result, "client", None):  # Dask's stays open.
       client.close()
     return dataset_builder.finish(job, reader.weights)
 
 
-def _add_steps(
-  pipeline: beam.Pipeline,
+def _pipeline(
+  options: pipeline_options.PipelineOptions,
   job: build_worker.Job,
-  inputs: Sequence[tuple[str, float]],
-) -> None:
-  """Adds all steps to a pipeline.
+  inputs: list[tuple[str, float]],
+) -> beam.Pipeline:
+  """Returns all steps, which use what Beam's runner on Dask can do.
 
-  Beam's runner on Dask fails with side inputs and with several outputs.
+  It fails with side inputs and with several outputs.
   """
-  # Shards without records are written too.
-  every_shard = [
-    ((name, index), None)
-    for name, shards in job.settings.shards.items()
-    for index in range(len(shards))
-  ]
-  grouped = (
+  pipeline = beam.Pipeline(options=options)
+  documents_by_shard = (
     pipeline
     | "Files" >> beam.Create(inputs)
     | "SpreadFiles" >> beam.Reshuffle()
     | "Read" >> beam.FlatMap(_read_blocks, job.settings.reading)
     # Otherwise one worker would tokenize a whole file.
     | "SpreadBlocks" >> beam.Reshuffle()
-    | "Tokenize" >> beam.FlatMap(_tokenize, job),
-    pipeline | "Every" >> beam.Create(every_shard),
+    | "Tokenize" >> beam.FlatMap(_tokenize, job)
   )
+  # Shards without documents are written too.
+  shards = job.settings.shards.items()
+  every = [((x, i), None) for x, names in shards for i in range(len(names))]
   _ = (
-    grouped
+    (documents_by_shard, pipeline | "Every" >> beam.Create(every))
     | beam.Flatten()
     | "ByShard" >> beam.GroupByKey()
     | "Write" >> beam.Map(_write_shard, job)
   )
+  return pipeline
 
 
 def _read_blocks(

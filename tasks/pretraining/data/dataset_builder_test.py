@@ -8,7 +8,6 @@ import importlib.metadata
 import os
 
 import pytest
-import tensorflow as tf
 
 from official_albert import tfrecords
 from official_albert.tasks.pretraining import data
@@ -23,26 +22,9 @@ _EXAMPLES = data.ExampleSettings(max_seq_length=29, max_predictions_per_seq=5)
 @pytest.fixture
 def build(make_settings):
   """Returns a function that builds a dataset with some settings."""
-
-  def run(output_dir, **changes):
-    settings = make_settings(output_dir, **changes)
-    return dataset_builder.build_dataset(settings)
-
-  return run
-
-
-def _records(folder, manifest, split):
-  return [
-    record
-    for shard in manifest.split(split).shards
-    for record in reader.read_records(str(folder / shard.file))
-  ]
-
-
-def _parsed(folder, manifest, split):
-  spec = reader.parse_spec(manifest.features)
-  parsed = tf.io.parse_example(_records(folder, manifest, split), spec)
-  return {name: value.numpy() for name, value in parsed.items()}
+  return lambda output_dir, **changes: dataset_builder.build_dataset(
+    make_settings(output_dir, **changes)
+  )
 
 
 def test_manifest_describes_the_folder(corpus, built):
@@ -58,36 +40,31 @@ def test_manifest_describes_the_folder(corpus, built):
   model = (corpus / "toy.model").read_bytes()
   assert (folder / "tokenizer.model").read_bytes() == model
   assert manifest.tokenizer.sha256 == hashlib.sha256(model).hexdigest()
-  assert manifest.settings == {
+  expected = {
+    **dataclasses.asdict(_EXAMPLES),
     "input_files": ["a.txt", "b.txt.gz"],
     "input_weights": [1.0, 1.0],
     "do_lower_case": True,
-    "keep_accents": False,
-    "split_sentences": False,
-    "sentence_language": "en",
-    "text_column": "text",
     "sentence_splitter": f"sentencex {importlib.metadata.version('sentencex')}",
-    **dataclasses.asdict(_EXAMPLES),
     "dupe_factor": 3,
-    "drop_duplicates": False,
     "heldout_share": 0.2,
     "mask_id": 4,
     "special_ids": [0, 1, 2, 3, 4],
   }
-  for name, split in manifest.splits.items():
-    assert len(_records(folder, manifest, name)) == split.records
-    assert split.records == split.statistics["instances"]
+  assert expected.items() <= manifest.settings.items()
   counts = [s.statistics["documents"] for s in manifest.splits.values()]
   assert sum(counts) == 37
 
 
 def test_statistics_match_the_records(built):
-  parsed = _parsed(*built, "train")
-  found = built[1].split("train").statistics
-  tokens = parsed["input_mask"].sum()
-  assert found["tokens"] == tokens
-  assert found["predictions"] == parsed["masked_lm_weights"].sum()
-  assert found["label_1_share"] == parsed["next_sentence_labels"].mean()
+  train = built[1].split("train")
+  found, many = train.statistics, train.records
+  dataset = reader.read_dataset(str(built[0]), "train", many, training=False)
+  (batch,) = dataset.as_numpy_iterator()
+  assert found["instances"] == many == batch["example_weight"].sum()
+  assert found["tokens"] == batch["input_mask"].sum()
+  assert found["predictions"] == batch["masked_lm_weights"].sum()
+  assert found["label_1_share"] == batch["next_sentence_labels"].mean()
   # What is not truncated, or a single word, is in the examples.
   text = 3 * found["text_tokens"]  # The duplicates.
   in_examples = found["tokens"] - 3 * found["instances"]
@@ -95,15 +72,11 @@ def test_statistics_match_the_records(built):
   assert 0 < found["truncated_share"] < 1 / 2
 
 
-@pytest.mark.parametrize("keys", ["random", "equal"])
 def test_same_bytes_for_any_workers_and_pieces(
-  build, hash_files, tmp_path, request, keys
+  build, hash_files, tmp_path, request
 ):
   settings = {"examples": dataclasses.replace(_EXAMPLES, sentence_pair="nsp")}
-  if keys == "equal":
-    request.getfixturevalue("equal_keys")
-    settings = {}
-  build(tmp_path / "whole", num_workers=1 + (keys == "random"), **settings)
+  build(tmp_path / "whole", num_workers=2, **settings)
   request.getfixturevalue("small_pieces")
   build(tmp_path / "cut", **settings)
   assert hash_files(tmp_path / "cut") == hash_files(tmp_path / "whole")
@@ -191,8 +164,6 @@ def test_more_shards_than_examples(build, tmp_path):
     ("the cat", {"input_files": "a:0"}, "weight of a is 0, but must be above"),
     ("the cat", {"dupe_factor": 0}, "dupe_factor is 0, but must be from 1"),
     ("the cat", {"heldout_share": 1.0}, "heldout_share is 1.0"),
-    ("the cat", {"num_shards": 2**31}, "must be from 1 to 99999"),
-    ("the cat", {"num_workers": 1025}, "must be from 0 to 1024"),
   ],
 )
 def test_bad_input_is_refused_and_leaves_nothing(
