@@ -175,42 +175,33 @@ def test_evaluation_drops_nothing_and_pads_the_last_batch(folder):
   ("pipelines", "local", "start"), [(2, 1, 0), (2, 2, 30)]
 )
 def test_pipelines_share_the_stream(folder, pipelines, local, start):
-  batch_size, steps = 2, 5
-  replicas = pipelines * local
+  steps, replicas = 5, pipelines * local
 
-  def batches(count, **arguments):
+  def batches(count, *context):
     dataset = reader.read_dataset(
       folder,
       "train",
-      batch_size,
+      2,
       seed=3,
       start_example=start,
       transform=_with_place,
-      **arguments,
+      context=tf.distribute.InputContext(*context),
     )
     assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     assert dataset.element_spec["place"] == tf.TensorSpec((2,), tf.int64)
-    return list(itertools.islice(dataset.as_numpy_iterator(), count))
+    found = itertools.islice(dataset.as_numpy_iterator(), count)
+    return [[batch["number"], batch["place"]] for batch in found]
 
-  whole = batches(steps * replicas)
-  places = np.concatenate([batch["place"] for batch in whole]).tolist()
-  numbers = np.concatenate([batch["number"] for batch in whole]).tolist()
+  whole = np.array(batches(steps * replicas))  # [steps x replicas, 2, B]
+  places = whole[:, 1].ravel().tolist()
   assert places == list(range(start, start + len(places)))
   stream = _numbers(folder, start + len(places), seed=3)
-  assert numbers == stream[start:]
-  shares = [
-    batches(
-      steps * local,
-      context=tf.distribute.InputContext(pipelines, pipeline, replicas),
-    )
-    for pipeline in range(pipelines)
-  ]
-  for number, expected in enumerate(whole):
-    step, replica = divmod(number, replicas)
-    pipeline, device = divmod(replica, local)
-    got = shares[pipeline][step * local + device]
-    for name in ("number", "place"):
-      np.testing.assert_array_equal(got[name], expected[name])
+  assert whole[:, 0].ravel().tolist() == stream[start:]
+  expected = whole.reshape(steps, pipelines, local, 2, 2)
+  for worker in range(pipelines):
+    share = np.array(batches(steps * local, pipelines, worker, replicas))
+    share = share.reshape(steps, local, 2, 2)
+    np.testing.assert_array_equal(share, expected[:, worker])
 
 
 @pytest.mark.parametrize(

@@ -164,34 +164,25 @@ def test_a_wikipedia(tmp_path):
     f"The {name} is older than [[all]] of us. It has no end. " * 5
     for name in ("sea", "sand")
   ]
-  dump = tmp_path / "wiki.xml"
-  dump.write_text(_DUMP.format(*texts))
-  (tmp_path / "cut.xml").write_text(_DUMP[:-20])
+  (tmp_path / "wiki.xml").write_text(_DUMP.format(*texts))
   (tmp_path / "empty.xml").write_text(_DUMP.format("One.", ""))
   outputs = [tmp_path / name for name in ("a.txt", "b.txt.gz", "c.gz", "d.txt")]
-  names = ("wiki.xml", "wiki.xml", "wiki.xml", "cut.xml", "empty.xml", "no.xml")
-  *done, cut, empty, missing = many_commands.run(
+  names = ("wiki.xml", "wiki.xml", "wiki.xml", "empty.xml")
+  *done, empty = many_commands.run(
     "gather_corpus",
     [
       [f"--output_file={path}", f"--wikipedia_dump={tmp_path}/{name}"]
-      for path, name in zip([*outputs, outputs[3], outputs[3]], names)
+      for path, name in zip(outputs, names)
     ],
   )
   assert [(result.code, result.err) for result in done] == [(0, "")] * 3
   text, packed, again = (path.read_bytes() for path in outputs[:3])
-  lines = ["The {} is older than all of us.\n", "It has no end.\n"]
-  assert text.decode() == "\n".join(
-    "".join(lines).format(name) * 5 for name in ("sea", "sand")
-  )
+  lines = "The {0} is older than all of us.\nIt has no end.\n" * 5
+  assert text.decode() == f"{lines.format('sea')}\n{lines.format('sand')}"
   assert gzip.decompress(packed) == text and packed == again
   assert f"{outputs[0]}: 2 documents, 20 sentences, 0.00 MB" in done[0].out
-  for result, message in (
-    (cut, f"{tmp_path}/cut.xml is not a complete XML dump of MediaWiki (after"),
-    (empty, f"{tmp_path}/empty.xml has no article with two sentences"),
-    (missing, "no input file matches"),
-  ):
-    assert (result.code, result.err.count("\n")) == (1, 1)
-    assert message in result.err
+  assert (empty.code, empty.err.count("\n")) == (1, 1)
+  assert "empty.xml has no article with two sentences" in empty.err
   assert not [path for path in tmp_path.iterdir() if "d.txt" in path.name]
 
 

@@ -89,7 +89,7 @@ class DynamicMasking:
       `tfrecords.pretraining_schema`: `masked_lm_positions` (ascending) and
       `masked_lm_ids` <int32>[B, P], and `masked_lm_weights` <float32>[B, P].
     """
-    settings = self.settings
+    settings, replacements = self.settings, self._replacement_ids
     batch_size, sequence = batch["input_ids"].shape
     draws = uniform_draws(
       self._seed,
@@ -102,7 +102,7 @@ class DynamicMasking:
     )
     batch = dict(batch)
     if settings.sentence_pair == "sop":
-      batch = swap_segments(batch, swap[:, 0] < 0.5)
+      batch = _swap_segments(batch, swap[:, 0] < 0.5)
     ids = batch["input_ids"]
     columns = tf.range(sequence)
     separator = _first_separator(batch)
@@ -114,8 +114,12 @@ class DynamicMasking:
     length = tf.reduce_sum(batch["input_mask"], axis=1)
     budget = tf.gather(self._budgets, length)
     thresholds = settings.ngram_thresholds
-    chosen = choose_ngrams(starts, separator, budget, thresholds, order, ngram)
-    chosen = chosen > 0
+    chosen = _choose_ngrams(starts, separator, budget, thresholds, order, ngram)
+    shown = tf.where(choice < data.MASK_SHARE, self._mask_id, ids)
+    random = tf.cast(piece * len(replacements), tf.int32)
+    random = tf.gather(replacements, random)
+    is_random = choice >= data.MASK_SHARE + data.KEEP_SHARE
+    shown = tf.where(is_random, random, shown)
     shape = [batch_size, settings.max_predictions_per_seq]
 
     def gather(values):
@@ -123,9 +127,7 @@ class DynamicMasking:
 
     return {
       **batch,
-      "input_ids": replace_tokens(
-        ids, chosen, self._mask_id, self._replacement_ids, choice, piece
-      ),
+      "input_ids": tf.where(chosen, shown, ids),
       "masked_lm_positions": gather(tf.broadcast_to(columns, ids.shape)),
       "masked_lm_ids": gather(ids),
       "masked_lm_weights": gather(tf.ones(ids.shape)),
@@ -167,11 +169,10 @@ def _first_separator(batch: Batch) -> tf.Tensor:
   return tf.reduce_sum(first, axis=1) - 1
 
 
-def swap_segments(batch: Batch, swap: tf.Tensor) -> dict[str, tf.Tensor]:
+def _swap_segments(batch: Batch, swap: tf.Tensor) -> dict[str, tf.Tensor]:
   """Turns `[CLS] A [SEP] B [SEP]` into `[CLS] B [SEP] A [SEP]`, labeled 1.
 
-  `batch` has the features of `tfrecords.unmasked_schema`, and `swap` <bool>[B]
-  selects the rows to swap; the others do not change.
+  `swap` <bool>[B] selects the rows to swap; the others do not change.
   """
   length = tf.reduce_sum(batch["input_mask"], axis=1, keepdims=True)
   separator = _first_separator(batch)[:, None]
@@ -198,7 +199,7 @@ def swap_segments(batch: Batch, swap: tf.Tensor) -> dict[str, tf.Tensor]:
   }
 
 
-def choose_ngrams(
+def _choose_ngrams(
   starts: tf.Tensor,
   separator: tf.Tensor,
   budget: tf.Tensor,
@@ -212,17 +213,11 @@ def choose_ngrams(
   visit depends on those before it, but not on other rows. So step k visits the
   k-th unit of all rows at once, until the last row is done.
 
-  Args:
-    starts: <bool>[B, S], True where a unit starts and at [CLS] and both
-      [SEP], False in the padding.
-    separator: <int32>[B], the position of the first [SEP].
-    budget: <int32>[B], the maximum number of tokens.
-    thresholds: <float64>[ngram - 1], see `data.ExampleSettings`.
-    order: <float64>[B, S], random numbers that order the units.
-    ngram: <float64>[B, S], random numbers for the lengths of the n-grams.
-
-  Returns:
-    <int32>[B, S]: k + 1 for the tokens of the n-gram taken at visit k, else 0.
+  Units start where `starts` <bool>[B, S] is True, as it is at [CLS] and both
+  [SEP]. `separator` <int32>[B] is the position of the first [SEP], and `budget`
+  <int32>[B] the maximum number of tokens. `order` and `ngram` <float64>[B, S]
+  are the random numbers for the order of the units and the lengths of n-grams.
+  Returns the chosen tokens, <bool>[B, S].
   """
   columns = tf.range(starts.shape[1])
   # Column i is the start of unit i, or the end of unit i - 1.
@@ -259,35 +254,15 @@ def choose_ngrams(
     sizes = tf.where(sizes <= left, sizes, 0)
     size = tf.reduce_max(sizes, axis=1, keepdims=True)
     reach = (columns >= start) & (columns < start + size)
-    overlaps = tf.reduce_any(reach & (taken > 0), axis=1, keepdims=True)
-    taken = tf.where(reach & ~overlaps, visit + 1, taken)
+    overlaps = tf.reduce_any(reach & taken, axis=1, keepdims=True)
+    taken |= reach & ~overlaps
     budget -= tf.where(overlaps, 0, size)[:, 0]
     return visit + 1, budget, taken
 
   _, _, taken = tf.while_loop(
     is_unfinished,
     one_visit,
-    (tf.constant(0), budget, tf.zeros(starts.shape, tf.int32)),
+    (tf.constant(0), budget, tf.zeros(starts.shape, tf.bool)),
     parallel_iterations=1,
   )
   return taken
-
-
-def replace_tokens(
-  ids: tf.Tensor,
-  chosen: tf.Tensor,
-  mask_id: int,
-  replacement_ids: np.ndarray,
-  choice: tf.Tensor,
-  piece: tf.Tensor,
-) -> tf.Tensor:
-  """Replaces the chosen tokens like `data.examples.replace_tokens`.
-
-  All tensors are [B, S]. `choice` holds the random numbers for the kind of
-  replacement, `piece` those for the random pieces.
-  """
-  index = tf.cast(piece * len(replacement_ids), tf.int32)
-  shown = tf.where(choice < data.MASK_SHARE, mask_id, ids)
-  replaced = choice >= data.MASK_SHARE + data.KEEP_SHARE
-  shown = tf.where(replaced, tf.gather(replacement_ids, index), shown)
-  return tf.where(chosen, shown, ids)

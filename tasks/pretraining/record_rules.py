@@ -54,15 +54,8 @@ def _rules(
   The rules of a record's text come last. They clip what an earlier rule
   refuses, so that it can be an index.
   """
-  ids, mask, labels, positions, weights = (
-    f[name]
-    for name in (
-      "input_ids",
-      "input_mask",
-      "next_sentence_labels",
-      *MASKED[::2],
-    )
-  )
+  ids, mask, labels = f["input_ids"], f["input_mask"], f["next_sentence_labels"]
+  positions, targets, weights = (f[name] for name in MASKED)
   columns = np.arange(ids.shape[1])
   length = mask.sum(axis=1, keepdims=True)
   real = columns < length
@@ -80,7 +73,6 @@ def _rules(
   )
   wrong[:, 1:] |= used[:, 1:] & (np.diff(positions, axis=1) <= 0)
   yield "masked_lm_positions", wrong, "in the text and ascending, then 0"
-  targets = f["masked_lm_ids"]
   unknown = (targets < 0) | (targets >= tokenizer.vocab_size)
   wrong = np.where(used, unknown, targets != 0)
   yield "masked_lm_ids", wrong, "a piece of the vocabulary, then 0"
@@ -91,21 +83,15 @@ def _rules(
   separators = ids == tokenizer.sep_id
   middle, last = np.argmax(separators, axis=1)[:, None], length - 1
   text = real & (columns > 0) & (columns != middle) & (columns != last)
-  special = [
-    getattr(tokenizer, f"{x}_id") for x in ("pad", "cls", "sep", "mask")
-  ]
-  wrong = text & np.isin(ids, special)
+  special = (tokenizer.pad_id, tokenizer.cls_id, tokenizer.mask_id)
+  wrong = text & (np.isin(ids, special) | separators)
   wrong |= (columns == 0) & (ids != tokenizer.cls_id)
   wrong |= (columns == last) & ~separators
   wrong |= (columns == middle) & ((middle < 2) | (middle >= last - 1))
   form = "a part of [CLS] A [SEP] B [SEP] with the labels put back"
   yield "input_ids", wrong, form
-  expected = real & (columns > middle)
-  yield (
-    "segment_ids",
-    f["segment_ids"] != expected,
-    "1 for B [SEP], otherwise 0",
-  )
+  wrong = f["segment_ids"] != (real & (columns > middle))
+  yield "segment_ids", wrong, "1 for B [SEP], otherwise 0"
   starts = real & (tokenizer.word_start_table[ids] | ~text)
   boundary = f.get("token_boundary", starts.astype(np.int64))
   # The original decides by the text of an unknown piece.

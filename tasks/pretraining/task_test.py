@@ -271,32 +271,26 @@ def test_all_evaluations_have_the_same_masks(unmasked):
   assert batches[1]["masked_lm_weights"][0].numpy().any()
 
 
-def test_initial_weights_can_look_at_neighbors(folder):
-  tables = []
-  for neighbors in (False, True):
-    task = task_lib.PretrainingTask(
-      CONFIG, folder, init_neighbor_attention=neighbors
-    )
-    model = task.build_model()
-    task.begin(model)
-    tables.append(model.albert.embedding.position_embeddings.numpy())
-  assert np.std(tables[1][0, ::2]) == 0 != np.std(tables[0][0, ::2])
-
-
-def test_initial_word_embeddings_can_come_from_the_text(unmasked):
+def test_initial_weights_can_come_from_sinusoids_and_the_text(unmasked):
   folder, config = unmasked
-  tables = []
+  words, positions = [], []
   for computed in (False, True, True):
-    task = task_lib.PretrainingTask(config, folder, init_word_vectors=computed)
+    task = task_lib.PretrainingTask(
+      config,
+      folder,
+      init_word_vectors=computed,
+      init_neighbor_attention=computed,
+    )
     tf.keras.utils.set_random_seed(3)
     model = task.build_model()
     task.begin(model)
-    tables.append(model.albert.embedding.word_embeddings.numpy())
-  random, vectors, again = tables
-  np.testing.assert_array_equal(vectors, again)
+    words.append(model.albert.embedding.word_embeddings.numpy())
+    positions.append(model.albert.embedding.position_embeddings.numpy())
+  np.testing.assert_array_equal(words[1], words[2])
   # [MASK] does not occur.
-  same = (vectors == random).all(axis=1)
+  same = (words[1] == words[0]).all(axis=1)
   assert same[4] and not same[2] and same.mean() < 0.5
+  assert np.std(positions[1][0, ::2]) == 0 != np.std(positions[0][0, ::2])
 
 
 def test_training_can_mask_another_share_than_the_evaluation(unmasked, folder):
