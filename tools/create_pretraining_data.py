@@ -6,30 +6,19 @@ r"""Builds TFRecords for pretraining (masked LM, sentence order) from raw text.
 
 Text files have one sentence per line and a blank line between documents (with
 --split_sentences, one paragraph per line). JSON lines have one document per
-line, in the field `text`. Both may be compressed (.gz, .zst). Parquet and Arrow
-files have one in each row of a column (--text_column). The output folder
-gets the shards, the tokenizer and, written last, `dataset.json` with all
-settings and statistics. The same documents, settings and seed give the same
-shards, in any order and for any number of workers. After a kill, the same
-command resumes from the intermediate files in OUTPUT_DIR/.unfinished, which are
-the tokens, about 4 bytes each, and finished shards. Each process holds one
-shard in memory.
+line, in the field `text`; Parquet and Arrow files have one in each row of a
+column (--text_column). Text may be compressed. A weight after the name of a
+file multiplies --dupe_factor.
 
-A weight after the name of a file multiplies --dupe_factor. Documents with the
-same text are counted; --drop_duplicates uses one of them.
-
-All paths may be gs:// addresses. Then the tokens are in ~/.cache, and a build
-resumes on the same machine and starts over on another one. A bucket has
-no locks: start only one build for a folder. Before the build starts, the bucket
-is asked about one input file after the other, so join tens of thousands of
-small files.
-
-If one machine is too slow, --engine=beam gives the same bytes with Apache Beam
-(requirements-beam.txt), for example on a cluster of Dask; see docs/data.md.
+The output folder gets the shards, the tokenizer and, written last,
+`dataset.json` with all settings and statistics. The same documents, settings
+and seed give the same shards, in any order, for any number of workers, and with
+--engine=beam. After a kill, the same command resumes from the files in
+OUTPUT_DIR/.unfinished. Each process holds one shard in memory. All paths may be
+gs:// addresses; a bucket has no locks, so start only one build for a folder.
 
 With --masking=dynamic the records hold the unmasked text, and training draws
-new masks and swaps in each epoch. --dupe_factor=10 then cuts each document into
-pairs of segments in ten ways.
+new masks and swaps in each epoch. docs/data.md has more.
 
 Flags have the names and defaults of google-research/albert
 create_pretraining_data.py; docs/deviations.md lists the exceptions.

@@ -80,7 +80,7 @@ def test_a_failing_step_stops_with_advice(tmp_path):
   out = tmp_path / "out"
   for name, size, message in (
     ("empty", 45, "empty.txt holds no document"),
-    ("corpus", 44000, "--vocab_size="),
+    ("corpus", 44000, "Change --vocab_size"),
   ):
     result = run(
       f"--input_files={tmp_path / name}.txt",

@@ -35,12 +35,7 @@ _INPUT_FILES = path_flags.define(
   None,
   "Text files or JSON lines: comma-separated names and globs.",
 )
-_OUTPUT_DIR = path_flags.define("output_dir", "", "Folder of the result.")
-_MODEL_PREFIX = path_flags.define(
-  "model_prefix",
-  "tokenizer",
-  "The result is PREFIX.model and PREFIX.vocab, in --output_dir if given.",
-)
+_OUTPUT_DIR = path_flags.define("output_dir", None, "Folder of the result.")
 _VOCAB_SIZE = flags.DEFINE_integer(
   "vocab_size", 30000, "Pieces to learn.", lower_bound=1
 )
@@ -164,13 +159,13 @@ def write(model: bytes, prefix: str) -> None:
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  prefix = os.path.join(_OUTPUT_DIR.value, _MODEL_PREFIX.value)
+  prefix = os.path.join(_OUTPUT_DIR.value, "tokenizer")
   if files.exists(f"{prefix}.model") and not _OVERWRITE.value:
     raise ValueError(
       f"{prefix}.model exists already, and data made with it would no longer "
       "fit: choose another output_dir, or replace it with --overwrite."
     )
-  files.check_folder(os.path.dirname(prefix))
+  files.check_folder(_OUTPUT_DIR.value)
   reading = {name: flag.value for name, flag in _READER_FLAGS.items()}
   reader = data.DocumentReader(
     data.find_files(_INPUT_FILES.value), data.ReaderSettings(**reading)
@@ -208,7 +203,7 @@ def main(argv: Sequence[str]) -> None:
     raise ValueError(
       f"{files.quote(_INPUT_FILES.value, most=200)}: {error}"
     ) from error
-  files.make_folder(os.path.dirname(prefix) or ".")
+  files.make_folder(_OUTPUT_DIR.value)
   write(model, prefix)
   # Checks the special pieces.
   tokenizer = tokenization.SentencePieceTokenizer(f"{prefix}.model")
@@ -216,5 +211,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  flags.mark_flags_as_required(["input_files"])
+  flags.mark_flags_as_required(["input_files", "output_dir"])
   command_line.run(main)

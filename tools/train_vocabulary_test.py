@@ -44,7 +44,7 @@ def test_same_text_gives_the_same_vocabulary(text, tmp_path):
       [*common, f"--output_dir={tmp_path / x}", "--input_sentence_size=150"]
       for x in "ab"
     ),
-    [*common, f"--model_prefix={tmp_path / 'cased'}", "--nodo_lower_case"],
+    [*common, f"--output_dir={tmp_path / 'cased'}", "--nodo_lower_case"],
   )
   made = []
   for name, result in zip("ab", twice):
@@ -55,7 +55,9 @@ def test_same_text_gives_the_same_vocabulary(text, tmp_path):
   assert made[0] == made[1]
   assert sorted(made[0]) == ["tokenizer.model", "tokenizer.vocab"]
   assert cased.code == 0, cased.err
-  assert re.search("▁[A-Z]", (tmp_path / "cased.vocab").read_text("utf-8"))
+  assert re.search(
+    "▁[A-Z]", (tmp_path / "cased" / "tokenizer.vocab").read_text("utf-8")
+  )
 
   tokenizer = tokenization.SentencePieceTokenizer(
     str(tmp_path / "a" / "tokenizer.model")
