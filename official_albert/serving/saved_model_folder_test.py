@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import types
 
 import numpy as np
 import pytest
@@ -106,78 +105,6 @@ def test_nothing_is_left_of_what_failed(module, tokenizer, tmp_path):
   assert names(tmp_path) == ["taken"]
 
 
-# The signatures of a module.
-
-
-class _Layer(tf.Module):
-  vocab_size, cls_id = 12, 2
-
-
-class _Sums(served_module.ServedModule):
-  """Sums the ids that are not masked, and `more`."""
-
-  kind = "sums"
-  text_signatures = ("measure",)
-  extra_ids = {"more": "B P"}
-  traces = 0
-
-  def forward(self, input_ids, input_mask, segment_ids, more):
-    self.traces += 1
-    rows = tf.reduce_sum(input_ids * input_mask + segment_ids, axis=-1)
-    return {"sum": rows + tf.reduce_sum(more, axis=-1)}
-
-  def text_functions(self):
-    def measure(text):
-      ids = tf.strings.length(text)[:, None]
-      return self.run(
-        input_ids=ids, input_mask=ids, segment_ids=ids, more=ids[:, :0]
-      )
-
-    return {"measure": (("text",), measure)}
-
-
-def make(cls=_Sums, layer=None, longest=7):
-  return cls(types.SimpleNamespace(config=_CONFIG), layer, longest)
-
-
-def ids_request(*ids, more=()):
-  ids = tf.constant([ids])
-  return {
-    "input_ids": ids,
-    "input_mask": tf.ones_like(ids),
-    "segment_ids": tf.zeros_like(ids),
-    "more": tf.constant([more], tf.int32),
-  }
-
-
-def test_signatures_share_one_trace():
-  module = make(layer=_Layer())
-  signatures = module.signatures()
-  assert list(signatures) == ["measure", "ids", "examples"]
-  assert module.traces == 1
-  assert signatures["measure"](tf.constant(["abcd"]))["sum"] == 4 * 4 + 4
-  request = ids_request(2, 5, 7, more=(100, 1))
-  assert signatures["ids"](**request)["sum"] == 14 + 101
-  example = tf.train.Example()
-  for name, values in (("input_ids", [2, 5, 7]), ("more", [100])):
-    example.features.feature[name].int64_list.value.extend(values)
-  examples = tf.constant([example.SerializeToString()])
-  assert signatures["examples"](examples)["sum"] == 14 + 100
-
-
-def test_example_requests_are_valid():
-  module = make(layer=_Layer())
-  for name, signature in module.signatures().items():
-    request = saved_model_folder.example_request(module, signature, 3, 6)
-    sent = {key: tf.constant(value) for key, value in request.items()}
-    assert signature(**sent)["sum"].shape == [3], name
-    if name == "ids":
-      assert request["input_ids"].shape == (3, 6)
-      assert request["input_ids"].dtype == np.int32
-    if name == "measure":
-      assert request["text"].tolist() == ["[MASK] the the the"] * 3
-
-
 # More than 127 bytes, so that a length has two.
 _IDS = np.arange(40, dtype=np.int32).reshape(5, 8)
 _TEXTS = np.array(["the river", ""], object)
@@ -222,6 +149,17 @@ def test_answers_are_those_of_the_model(tokenizer, labels, is_pair, tmp_path):
   by_ids = signatures["ids"](
     **{x: tf.constant(np.pad(y, [(0, 0), (0, 2)])) for x, y in inputs.items()}
   )
+  examples = []
+  for row in range(len(logits)):
+    example = tf.train.Example()
+    for x, values in inputs.items():
+      example.features.feature[x].int64_list.value.extend(values[row])
+    examples.append(example.SerializeToString())
+  by_examples = signatures["examples"](tf.constant(examples))
+  for signature in signatures.values():
+    request = saved_model_folder.example_request(module, signature, 3, 6)
+    sent = {key: tf.constant(value) for key, value in request.items()}
+    assert {len(output) for output in signature(**sent).values()} == {3}
   if labels:
     wanted = {"logits": logits, "probabilities": tf.nn.softmax(logits)}
     found = [label.decode() for label in answers["label"].numpy()]
@@ -234,6 +172,6 @@ def test_answers_are_those_of_the_model(tokenizer, labels, is_pair, tmp_path):
     wanted = {"score": logits[:, 0]}
     assert answers.keys() == {"score"}
   for output, values in wanted.items():
-    for got in (answers, by_ids):
+    for got in (answers, by_ids, by_examples):
       # Float32 sums in another order, as rows are padded.
       np.testing.assert_allclose(got[output], values, rtol=0, atol=1e-5)
