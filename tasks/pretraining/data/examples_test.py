@@ -106,9 +106,7 @@ def test_dynamic_masking_does_not_change_the_text(documents, toy_tokenizer):
   ("change", "message"),
   [
     ({"max_seq_length": 4}, "max_seq_length is 4, but must be from 5 to 65536"),
-    ({"masked_lm_prob": 0.0}, "masked_lm_prob is 0.0, but .* more than 0"),
     ({"masking": "compat", "sentence_pair": "none"}, "compat has only"),
-    ({"masking": "x"}, "'x', but must be one of static, dynamic, compat"),
   ],
 )
 def test_settings_out_of_range(change, message):
@@ -308,9 +306,7 @@ def test_ngram_lengths_have_their_probabilities(
     (([2], [3]), 99, 5),
     # Two words of two fit into 5; the odd one is never spent on half a word.
     (([2, 2, 2], [2, 2, 2]), 5, 4),
-    # Too long words are skipped.
-    (([4], [2, 4]), 3, 2),
-    (([4], [4]), 3, 0),
+    (([4], [2, 4]), 3, 2),  # Too long words are skipped.
   ],
 )
 def test_long_ngrams_are_shortened(segments, budget, num_tokens):

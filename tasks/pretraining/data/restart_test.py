@@ -111,8 +111,6 @@ _MANIFEST = "dataset_builder.tfrecords.write_manifest"
     ("dataset_builder.np.load", "", 1, 12, 0),
     ("dataset_builder.files.replacing", "rows", 1, 12, 0),
     ("dataset_builder.os.remove", "npz", 16, 12, 0),
-    # While writing the first and a later shard.
-    ("build_worker.tfrecords.encode_examples", "", 3, 12, 0),
     (_RECORD, "", 5, 12, 0),
     (_RECORD, "", 200, 12, 3),
     # Between a shard and its counts.
