@@ -156,7 +156,6 @@ def test_more_shards_than_examples(build, tmp_path):
     ("the cat", {"spm_model_file": "nowhere"}, "no SentencePiece model file"),
     ("the cat", {"input_files": "a:0"}, "weight of a is 0, but must be above"),
     ("the cat", {"dupe_factor": 0}, "dupe_factor is 0, but must be from 1"),
-    ("the cat", {"heldout_share": 1.0}, "heldout_share is 1.0"),
   ],
 )
 def test_bad_input_is_refused_and_leaves_nothing(

@@ -31,8 +31,7 @@ _LINES_DOCUMENTS = [["It is so.", "Is it?", "Yes."], ["Löwen brüllen."]]
 
 
 def _gzip(data: bytes) -> bytes:
-  # Without the time of day: the bytes are in the names of test cases, and all
-  # test processes must find the same names.
+  # Without the time: the bytes are in the names of test cases.
   return gzip.compress(data, mtime=0)
 
 

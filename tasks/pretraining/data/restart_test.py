@@ -107,7 +107,6 @@ _MANIFEST = "dataset_builder.tfrecords.write_manifest"
   "case",
   [
     ("dataset_builder.np.savez", "", 4, 3, 0),
-    # Before and while the tokens are joined.
     ("dataset_builder.np.load", "", 1, 12, 0),
     ("dataset_builder.files.replacing", "rows", 1, 12, 0),
     ("dataset_builder.os.remove", "npz", 16, 12, 0),
