@@ -95,32 +95,31 @@ class RemoteFile(io.RawIOBase):
   def seekable(self) -> bool:
     return self._mode == "r"
 
-  def readinto(self, buffer: Any) -> int:
+  def _call(self, method: str, *arguments: Any) -> Any:
     with client(self._path):
-      content = self._file.read(len(buffer))
+      return getattr(self._file, method)(*arguments)
+
+  def readinto(self, buffer: Any) -> int:
+    content = self._call("read", len(buffer))
     buffer[: len(content)] = content
     return len(content)
 
   def write(self, content: Any) -> int:
-    with client(self._path):
-      self._file.write(bytes(content))
+    self._call("write", bytes(content))
     return len(content)
 
   def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-    with client(self._path):
-      self._file.seek(offset, whence)
-      return self._file.tell()
+    self._call("seek", offset, whence)
+    return self._call("tell")
 
   def flush(self) -> None:
     if self.writable() and not self.closed:
-      with client(self._path):
-        self._file.flush()
+      self._call("flush")
 
   def close(self) -> None:
     if not self.closed:
       try:
-        with client(self._path):
-          self._file.close()
+        self._call("close")
       finally:
         super().close()
 

@@ -98,6 +98,11 @@ class _Data(_Object, total=False):
   tokenizer: Optional[_Tokenizer]
 
 
+class _Settings(_Object, total=False):
+  init_checkpoint: str
+  num_train_steps: int
+
+
 class BestRecord(TypedDict):
   """The content of best.json."""
 
@@ -112,7 +117,7 @@ class BestRecord(TypedDict):
 class RunRecord(_Object):
   """The content of run.json that is read; see `write_run`."""
 
-  settings: dict[str, Any]  # Empty for converted weights.
+  settings: _Settings  # Empty for converted weights.
   data: _Data
   versions: dict[str, str]
 

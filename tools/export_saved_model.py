@@ -76,9 +76,7 @@ _QUANTIZATION = flags.DEFINE_enum(
   "For --format=tflite: how weights are stored.",
 )
 _SEQUENCE_LENGTH = flags.DEFINE_integer(
-  "sequence_length",
-  128,
-  "For --format=tflite: of all sequences; 0: any length.",
+  "sequence_length", 128, "For --format=tflite: of all sequences."
 )
 
 

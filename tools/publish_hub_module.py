@@ -1,7 +1,7 @@
 """Publishes an encoder and its preprocessor as reusable SavedModels.
 
     python -m tools.publish_hub_module --input=RUN --output_dir=hub \\
-      --handle=my-team/albert-en --license=apache-2.0
+      --handle=my-team/albert-en --license="Apache 2.0"
 
 The modules replace tensorflow/albert_en_base and albert_en_preprocess in other
 programs. The folder is ready for the Kaggle CLI; see docs/publishing.md.
@@ -15,7 +15,6 @@ from absl import flags
 
 from official_albert import files
 from official_albert.tools.cli import command_line, encoder_flags, path_flags
-from official_albert.tools.hub import metadata as hub_metadata
 
 _CHECKPOINT = path_flags.define_checkpoint()
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
@@ -29,8 +28,8 @@ _OUTPUT_DIR = path_flags.define("output_dir", None, "A new or empty folder.")
 _HANDLE = flags.DEFINE_string(
   "handle", None, "PUBLISHER/NAME: the model NAME of PUBLISHER on Kaggle."
 )
-_LICENSE = flags.DEFINE_enum(
-  "license", None, list(hub_metadata.LICENSES), "Of the weights."
+_LICENSE = flags.DEFINE_string(
+  "license", None, "The license of the weights, by Kaggle's name."
 )
 _SEQ_LENGTH = flags.DEFINE_integer(
   "seq_length", 128, "Default length of the preprocessor's inputs."
@@ -47,21 +46,23 @@ from official_albert.tools.hub import publication as hub_publication
 def main(argv) -> None:
   del argv
   files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
-  hub_metadata.split_handle(_HANDLE.value)  # Checks it.
+  hub_publication.split_handle(_HANDLE.value)  # Checks it.
   source = hub_publication.read(
     _INPUT.value,
-    _CHECKPOINT.value,
-    encoder_flags.CONFIG_FILE.value,
     encoder_flags.chosen_tokenizer(),
-    _NUM_HIDDEN_LAYERS.value,
+    checkpoint=_CHECKPOINT.value,
+    config_file=encoder_flags.CONFIG_FILE.value,
+    num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
+    lower_case=encoder_flags.LOWER_CASE.value,
+    keep_accents=encoder_flags.KEEP_ACCENTS.value,
   )
   hub_publication.publish(
     source, _HANDLE.value, _LICENSE.value, _OUTPUT_DIR.value, _SEQ_LENGTH.value
   )
   for note in source.notes:
     print(f"note: {note}")
-  head = "with" if source.has_masked_lm else "without"
-  print(f"published {_HANDLE.value} {head} mlm")
+  head = "with" if hasattr(source.module.model, "masked_lm") else "without"
+  print(f"published {source.checkpoint} as {_HANDLE.value} {head} mlm")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ Hugging Face and this package. Readers return a `PortableCheckpoint`, which
 `fill` loads into a model and writers write.
 """
 
-from official_albert.checkpoints.hf_config import ARCHITECTURES
+from official_albert.checkpoints.hf_checkpoints import ARCHITECTURES
 from official_albert.checkpoints.loading import (
   WRITERS,
   Head,

@@ -1,32 +1,89 @@
 """Model folders of Hugging Face: config.json and model.safetensors.
 
-pytorch_model.bin is a pickle, which can run code, and is refused.
+What config.json says is obeyed or refused. pytorch_model.bin is a pickle, which
+can run code, and is refused.
 
-Source: github.com/huggingface/safetensors.
+Source: github.com/huggingface/safetensors; configuration_albert.py and
+modeling_albert.py of transformers 4.57.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import re
-from typing import Any
+from typing import Annotated, Any, Literal, Mapping, Optional, Sequence
 
+import annotated_types
 import numpy as np
 import safetensors.numpy
 import tensorflow  # noqa: F401  It registers NumPy's dtype bfloat16.
+from typing_extensions import TypedDict
 
 from official_albert import files, modeling
+from official_albert import labels as labels_lib
 from official_albert.checkpoints import (
-  hf_config,
   hf_tokenizer,
   hf_tokenizer_reader,
   portable,
-  tensor_bundle,
 )
 from official_albert.checkpoints import names as checkpoint_names
 
+ARCHITECTURES: Mapping[str, str] = {
+  "none": "AlbertModel",
+  "pretraining": "AlbertForPreTraining",
+  "masked_lm": "AlbertForMaskedLM",
+  "classification": "AlbertForSequenceClassification",
+  "regression": "AlbertForSequenceClassification",
+  "multiple_choice": "AlbertForMultipleChoice",
+  "squad1": "AlbertForQuestionAnswering",
+}
+CONFIG_FILE = "config.json"
+
+# "gelu" in Google's JSON is the tanh form, which Hugging Face calls gelu_new;
+# their "gelu" is the exact one, which no release of ALBERT was trained with.
+_TO_HF = {"gelu": "gelu_new", "gelu_erf": "gelu"}
+_FROM_HF = {
+  "gelu": "gelu_erf",
+  "gelu_python": "gelu_erf",
+  "gelu_new": "gelu",
+  "gelu_pytorch_tanh": "gelu",
+  "gelu_python_tanh": "gelu",
+  "gelu_accurate": "gelu",
+  "gelu_fast": "gelu",
+  "relu": "relu",
+  "tanh": "tanh",
+  "linear": "linear",
+}
+# The keys of config.json with only one value here. Those that are neither here
+# nor read below have no effect on transformers' ALBERT either.
+#
+# All empty values count as one. Whether is_decoder and position_embedding_type
+# have an effect depends on the version of transformers.
+_FIXED: Mapping[str, Any] = {
+  "model_type": "albert",
+  "layer_norm_eps": 1e-12,
+  "position_embedding_type": "absolute",
+  "is_decoder": False,
+  "is_encoder_decoder": False,
+  "add_cross_attention": False,
+  "per_layer_config": None,
+  "pruned_heads": {},
+  # Weights that are not plain numbers.
+  "quantization_config": None,
+  "compression_config": None,
+  # Code of the folder.
+  "auto_map": None,
+  "custom_pipelines": None,
+}
+# Fields of AlbertConfig that config.json has under the same name.
+_SAME = tuple(
+  field.name
+  for field in dataclasses.fields(modeling.AlbertConfig)
+  if field.name not in ("hidden_act", "sharing", "always_project_embedding")
+)
+# Of those with one value.
+_WRITTEN = ("layer_norm_eps", "position_embedding_type", "model_type")
 _WEIGHTS_FILE = "model.safetensors"
 # The largest models have about a thousand variables.
 _MAX_NAMES = 50_000
@@ -43,7 +100,21 @@ _COPIES = {
 # Constants that Hugging Face saves with the weights.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
-_Values = dict[str, tensor_bundle.LazyArray]
+_Values = dict[str, np.ndarray]
+
+
+class _HeadSettings(TypedDict, total=False):
+  """What config.json says of the head."""
+
+  architectures: Optional[Annotated[list[str], annotated_types.Len(0, 1)]]
+  id2label: Optional[dict[str, Any]]
+  label2id: Optional[dict[str, Any]]
+  num_labels: Optional[int]
+  problem_type: Optional[Literal["regression", "single_label_classification"]]
+
+
+class _NoHead(Exception):
+  """The reason why no model of this package has a folder's head."""
 
 
 def read(path: str, head: str = "") -> portable.PortableCheckpoint:
@@ -53,15 +124,15 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     ValueError, OSError: a file is missing or damaged, or the weights do not
       fit config.json.
   """
-  config_path = os.path.join(path, hf_config.CONFIG_FILE)
+  config_path = os.path.join(path, CONFIG_FILE)
   settings = files.read_json(config_path, dict[str, Any], "copy it again")
-  config = hf_config.config_of(settings, config_path)
+  config = config_of(settings, config_path)
   if files.exists(os.path.join(path, _ADAPTER_FILE)):
     raise ValueError(
       f"{path} has an adapter ({_ADAPTER_FILE}), which changes the weights: "
       "merge it by merge_and_unload of PEFT, and save the whole model."
     )
-  notes, problem = [], ""
+  notes = []
   if files.exists(os.path.join(path, _MODULES_FILE)):
     notes.append(
       f"{path} is of sentence-transformers: the pooling and the layers that "
@@ -83,29 +154,27 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       f"{files.quote(*differing)} differ from what they copy, which is used, "
       "as in transformers 4; version 5 uses the copies."
     )
-  if not settings.get("tie_word_embeddings", True) and (
-    differing or not copies
-  ):
-    problem = f"{config_path} has tie_word_embeddings false"
+  is_tied = settings.get("tie_word_embeddings", True)
+  is_tied = is_tied or bool(copies and not differing)
   if config.embedding_size == config.hidden_size:
     config = _resolve_projection(config, values)
   stored = {}
   for row in checkpoint_names.all_rows(config):
     if row.hf in values:
       value = values.pop(row.hf)
-      stored[row.tf1] = _transposed(value) if row.transposed else value
+      stored[row.tf1] = value.T if row.transposed else value
   if values:
     notes.append(
       f"the weights {files.quote(*sorted(values))} are of no model here: they "
       "have no part in its outputs."
     )
   stored.update(values)
+  problem = ""
   try:
-    chosen, labels = hf_config.head_of(config_path, stored, head)
-    if problem and chosen in ("pretraining", "masked_lm"):
-      raise hf_config.NoHead(problem)
-    problem = ""
-  except hf_config.NoHead as error:
+    chosen, labels = _head_of(config_path, stored, head)
+    if not is_tied and chosen in ("pretraining", "masked_lm"):
+      raise _NoHead(f"{config_path} has tie_word_embeddings false")
+  except _NoHead as error:
     problem, chosen, labels = str(error), "none", ()
     if head not in ("", "none"):
       raise ValueError(f"{problem}; --head=none reads the rest.") from error
@@ -115,30 +184,12 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
   if type(step) is int and 0 <= step < 2**63:
     result.tensors[checkpoint_names.GLOBAL_STEP] = np.int64(step)
   result.notes += notes
-  if config.hidden_act == "gelu_erf":
-    result.notes.append(
-      f"{config_path} has hidden_act {settings['hidden_act']!r}, the exact "
-      "GELU. Google's releases were trained with the tanh form: write gelu_new "
-      "there if these weights are of one (transformers issue 2395)."
-    )
   result.tokenizer = hf_tokenizer_reader.read(path, result.notes)
-  if result.tokenizer and not result.tokenizer.problem:
-    result.notes.append(
-      f"texts are tokenized with {os.path.basename(result.tokenizer.path)} by "
-      "the rules of this package; transformers may give other ids, see "
-      "docs/checkpoints.md"
-    )
   result.labels = labels
   if problem:
     result.head_problem = problem
     result.notes.append(f"{problem}; only the encoder is used.")
   return result
-
-
-def _transposed(value: tensor_bundle.LazyArray) -> tensor_bundle.LazyArray:
-  return tensor_bundle.LazyArray(
-    value.name, value.shape[::-1], lambda: value.read().T
-  )
 
 
 def _identity(
@@ -169,7 +220,7 @@ def _resolve_projection(
 def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   """Writes a folder for `from_pretrained`; returns the weights' path.
 
-  The head of the checkpoint must be in `hf_config.ARCHITECTURES`.
+  The head of the checkpoint must be in `ARCHITECTURES`.
 
   Raises:
     ValueError: transformers would assign layers to other groups.
@@ -183,16 +234,14 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   }
   if not config.has_projection:
     # transformers always has a projection, so write an identity.
-    for row in checkpoint_names.PROJECTION:
-      arrays[row] = _identity(row, config)
+    arrays |= {x: _identity(x, config) for x in checkpoint_names.PROJECTION}
   # In an AlbertModel, names do not begin with "albert.".
   cut = len("albert.") if head == "none" else 0
   values = {}
-  for row, array in arrays.items():
-    array = np.asarray(array, np.float32)
-    values[row.hf[cut:]] = np.ascontiguousarray(
-      array.T if row.transposed else array
-    )
+  for row, value in arrays.items():
+    array = np.asarray(value, np.float32)
+    array = array.T if row.transposed else array
+    values[row.hf[cut:]] = np.ascontiguousarray(array)
   path = os.path.join(folder, _WEIGHTS_FILE)
   try:
     # transformers requires the metadata.
@@ -202,9 +251,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
       f"{_WEIGHTS_FILE} cannot be written ({error}): make room and give the "
       "same command again."
     ) from error
-  settings = hf_config.settings_of(
-    config, head, checkpoint.labels, checkpoint.classes
-  )
+  settings = settings_of(config, head, checkpoint.labels, checkpoint.classes)
   if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
     settings[checkpoint_names.GLOBAL_STEP] = checkpoint.step
   if checkpoint.tokenizer:
@@ -217,7 +264,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     hf_tokenizer.write(
       checkpoint.tokenizer, folder, config.max_position_embeddings
     )
-  config_path = os.path.join(folder, hf_config.CONFIG_FILE)
+  config_path = os.path.join(folder, CONFIG_FILE)
   files.write_json(config_path, settings, indent=2, sort_keys=True)
   return path
 
@@ -231,32 +278,147 @@ def _open(folder: str) -> _Values:
       "weights in several files again, by save_pretrained of transformers with "
       'safe_serialization=True and max_shard_size="50GB".'
     )
-  # The file stays open for its values, even if it is a temporary copy.
   with files.local_copy(path) as local_path:
+    name, values = "the header", {}
     try:
       file = safetensors.safe_open(local_path, framework="numpy")
       names = file.keys()
       if len(names) > _MAX_NAMES:
         raise ValueError(f"it has {len(names):,} tensors")
-      slices = {name: file.get_slice(name) for name in names}
+      for name in names:
+        if "F" in file.get_slice(name).get_dtype():  # F32, BF16, ...
+          values[name] = np.asarray(file.get_tensor(name), np.float32)
     except Exception as error:  # SafetensorError is a plain Exception.
       raise ValueError(
-        f"{path} is damaged or truncated ({str(error)[:120]}): copy it again."
+        f"{path} is damaged, truncated, or not in float32, float16 or bfloat16 "
+        f"({name:.80}: {str(error)[:120]}): copy it again, or save it so."
       ) from error
+  return values
 
-  def read(name: str) -> np.ndarray:
-    try:
-      return np.asarray(file.get_tensor(name), np.float32)
-    except Exception as error:  # For example a number of 8 bits.
+
+def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
+  """Returns the encoder configuration for the settings of a config.json.
+
+  If E = H, only the weights show whether the projection is the identity, so
+  the result has no projection.
+  """
+  for name, value in _FIXED.items():
+    found = values.get(name, value)
+    if found != value and (found or value):
       raise ValueError(
-        f"{name} in {path} cannot be read ({error}): save the model in float32 "
-        "or bfloat16."
-      ) from error
-
-  return {
-    name: tensor_bundle.LazyArray(
-      name, tuple(part.get_shape()), functools.partial(read, name)
+        f"{path} has {name} {found!r:.80}; only {value!r} is supported."
+      )
+  act = values.get("hidden_act", "gelu_new")
+  if act not in list(_FROM_HF):
+    raise ValueError(
+      f"{path} has hidden_act {act!r:.80}; supported are {', '.join(_FROM_HF)}."
     )
-    for name, part in slices.items()
-    if "F" in part.get_dtype()  # F32, BF16, ...
+  # transformers has the same defaults as AlbertConfig.
+  given = {name: values[name] for name in _SAME if name in values}
+  try:
+    config = modeling.AlbertConfig(**given, hidden_act=_FROM_HF[act])
+  except ValueError as error:
+    raise ValueError(f"{path}: {error}") from error
+  checkpoint_names.check_groups(config, path)
+  return config
+
+
+def settings_of(
+  config: modeling.AlbertConfig, head: str, labels: Sequence[str], classes: int
+) -> dict[str, Any]:
+  """Returns the settings for an encoder with a head of `ARCHITECTURES`.
+
+  The special ids are those of a SentencePiece vocabulary.
+  """
+  checkpoint_names.check_groups(config, "the model")
+  values = {
+    **{name: getattr(config, name) for name in _SAME},
+    **{name: _FIXED[name] for name in _WRITTEN},
+    "hidden_act": _TO_HF.get(config.hidden_act, config.hidden_act),
+    "tie_word_embeddings": True,
+    "architectures": [ARCHITECTURES[head]],
+    "classifier_dropout_prob": 0.1,
+    "torch_dtype": "float32",
+    "pad_token_id": 0,
+    "bos_token_id": 2,
+    "eos_token_id": 3,
   }
+  if head in ("classification", "regression"):
+    names = labels or [f"LABEL_{i}" for i in range(classes)]
+    values["id2label"] = {str(i): name for i, name in enumerate(names)}
+    values["label2id"] = {name: i for i, name in enumerate(names)}
+    values["problem_type"] = (
+      "regression" if head == "regression" else "single_label_classification"
+    )
+  return values
+
+
+def _head_of(
+  path: str, stored: Mapping[str, Any], head: str
+) -> tuple[str, tuple[str, ...]]:
+  """Returns the head, a key of `names.HEADS`, and the names of its classes.
+
+  Args:
+    path: the config.json.
+    stored: the weights by their TF1 names.
+    head: the user's choice; "" for none.
+
+  Raises:
+    _NoHead: the settings contradict the weights, or ask for another head.
+  """
+  try:
+    settings = files.read_json(path, _HeadSettings, "no such head is known")
+  except ValueError as error:
+    raise _NoHead(str(error).removesuffix(".")) from error
+  detected = portable.detect_head(stored)
+  found = head or detected
+  (name,) = settings.get("architectures") or [""]
+  if name:
+    named = [h for h, known in ARCHITECTURES.items() if known == name]
+    if not named:
+      known = ", ".join(dict.fromkeys(ARCHITECTURES.values()))
+      raise _NoHead(f"{path} names {name!r:.80}; supported are {known}")
+    is_saved = checkpoint_names.has_head(named[0], stored)
+    if not head and is_saved:
+      found = detected if detected in named else named[0]
+    elif not head and (named[0], detected) != ("pretraining", "masked_lm"):
+      raise _NoHead(f"{path} names {name}, whose head is not among the weights")
+  labels: tuple[str, ...] = ()
+  id2label = settings.get("id2label") or {}
+  has_classes = found in ("classification", "regression")
+  classes = portable.count_classes(stored) if has_classes else 2
+  if has_classes or found in ("squad1", "pretraining"):
+    for count in (settings.get("num_labels"), len(id2label) or None):
+      if count not in (None, classes):
+        raise _NoHead(
+          f"{path} has num_labels or id2label for {count} classes, the weights "
+          f"have {classes}"
+        )
+  if has_classes:
+    labels = _labels_of(settings, id2label, classes, path)
+  if found == "regression" and not (name or head):
+    found = ""  # It may score options, of which `portable.select` tells.
+  return found, labels if found == "classification" else ()
+
+
+def _labels_of(
+  settings: _HeadSettings, id2label: Mapping[str, Any], classes: int, path: str
+) -> tuple[str, ...]:
+  """Returns the names of the classes, or () if they have none."""
+  kind = settings.get("problem_type")
+  if kind and (kind == "regression") != (classes == 1):
+    raise _NoHead(f"{path} has problem_type {kind} for {classes} outputs")
+  # Without the number, the name is one with a line break.
+  names = tuple(str(id2label.get(str(i), "\n")) for i in range(len(id2label)))
+  if len({*names}) < len(names) or not all(map(labels_lib.fits_cell, names)):
+    raise _NoHead(
+      f"{path} has id2label {id2label!s:.120}, but it must number different "
+      "names without tabs and line breaks from 0"
+    )
+  expected = {name: i for i, name in enumerate(names)}
+  label2id = settings.get("label2id")
+  # transformers writes other names where label2id was never set.
+  if label2id and {*label2id} == {*expected} and label2id != expected:
+    raise _NoHead(f"{path} has an id2label and a label2id that contradict")
+  unnamed = tuple(f"LABEL_{i}" for i in range(classes))
+  return () if names == unnamed else names

@@ -14,7 +14,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from official_albert import AlbertConfig, modeling
-from official_albert.checkpoints import hf_checkpoints, hf_config, loading
+from official_albert.checkpoints import hf_checkpoints, loading
 from official_albert.testing import toy_models
 
 _HF = toy_models.GOLDEN / "hf_one_group"
@@ -143,8 +143,6 @@ def test_the_step_is_carried(tmp_path):
 
 def test_copies_of_tied_weights(folder):
   before = hf_checkpoints.read(str(folder))
-  # Read now, as the file will change.
-  before.tensors = {n: np.asarray(x) for n, x in before.tensors.items()}
   words = before.tensors["bert/embeddings/word_embeddings"]
   bias = before.tensors["cls/predictions/output_bias"]
   table, other = "predictions.decoder.weight", "predictions.decoder.bias"
@@ -182,7 +180,7 @@ def test_unexpected_and_missing_names(folder):
   assert checkpoint.head == "masked_lm"
   assert "cls/seq_relationship/output_weights" in checkpoint.unexpected
   change(folder, **{_WORDS: np.zeros([114, 16], np.float32)})
-  with pytest.raises(ValueError, match=rf"{_WORDS} has shape \[114, 16\]"):
+  with pytest.raises(ValueError, match=r"word_embeddings has shape \[114, 16"):
     hf_checkpoints.read(str(folder))
   change(folder, **{_WORDS: None})
   with pytest.raises(ValueError, match="lacks bert/embeddings/word_embedding"):
@@ -213,16 +211,15 @@ def test_damaged_weights(folder):
     ),
   ):
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="is damaged or truncated .*: copy it"):
+    with pytest.raises(ValueError, match="is damaged, truncated.*the header"):
       hf_checkpoints.read(str(folder))
 
 
 def test_numbers_of_eight_bits_are_refused(folder):
   content = safetensors_file(**{_WORDS: ("F8_E4M3", [8], [0, 8])})
   (folder / "model.safetensors").write_bytes(content)
-  values = hf_checkpoints._open(str(folder))
-  with pytest.raises(ValueError, match="cannot be read .*: save the model in"):
-    np.asarray(values[_WORDS])
+  with pytest.raises(ValueError, match=f"not in float32.* .{_WORDS}"):
+    hf_checkpoints.read(str(folder))
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
@@ -244,12 +241,12 @@ def test_settings_back_and_forth():
   for name, config in modeling.PRESETS.items():
     if config.sharing != "all":
       with pytest.raises(ValueError, match="always share whole"):
-        hf_config.settings_of(config, "pretraining", (), 0)
+        hf_checkpoints.settings_of(config, "pretraining", (), 0)
       continue
-    settings = hf_config.settings_of(config, "pretraining", (), 0)
+    settings = hf_checkpoints.settings_of(config, "pretraining", (), 0)
     act = "relu" if name.endswith("_zh") else "gelu_new"
     assert settings["hidden_act"] == act
-    assert hf_config.config_of(settings, "config.json") == config
+    assert hf_checkpoints.config_of(settings, "config.json") == config
   # transformers' defaults are Google's xxlarge.
   xxlarge = AlbertConfig.from_preset("albert_xxlarge_v2")
   for theirs, ours, written in (
@@ -259,9 +256,9 @@ def test_settings_back_and_forth():
     ("", "gelu", "gelu_new"),
   ):
     settings = {"hidden_act": theirs} if theirs else {}
-    config = hf_config.config_of(settings, "config.json")
+    config = hf_checkpoints.config_of(settings, "config.json")
     assert config == dataclasses.replace(xxlarge, hidden_act=ours)
-    settings = hf_config.settings_of(config, "none", (), 0)
+    settings = hf_checkpoints.settings_of(config, "none", (), 0)
     assert settings["hidden_act"] == written
 
 
@@ -280,6 +277,8 @@ def test_settings_back_and_forth():
     ({"per_layer_config": {"0": {"hidden_act": "relu"}}}, "per_layer_config"),
     ({"inner_group_num": 2}, "lacks bert/.*inner_group_1"),
     ({"vocab_size": None}, "config.json: vocab_size is None, but must"),
+    ({"vocab_size": 10**9}, "word_embeddings has shape .* in .*hf but"),
+    ({"num_hidden_layers": 10**9}, "num_hidden_layers . inner_group_num must"),
     (
       {"num_hidden_layers": 18, "num_hidden_groups": 14},
       "rounds the group of layer 9",

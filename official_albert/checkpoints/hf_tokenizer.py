@@ -129,16 +129,9 @@ def _sentencepiece_json(
 
 
 def normalizers(
-  model: sentencepiece_model_pb2.ModelProto,
-  rules: tokenization.TextRules,
-  with_classes: bool = True,
+  model: sentencepiece_model_pb2.ModelProto, rules: tokenization.TextRules
 ) -> list[dict[str, Any]]:
-  """Returns the steps of `normalize_text`, followed by the model's own.
-
-  Without `with_classes`, which take long, "[]" stands for classes of
-  characters.
-  """
-  classes = _characters if with_classes else _any_character
+  """Returns the steps of `normalize_text`, followed by the model's own."""
   processor = sentencepiece.SentencePieceProcessor()
   processor.LoadFromSerializedProto(model.SerializeToString())
 
@@ -151,10 +144,10 @@ def normalizers(
       and processor.normalize(f"a{char}a") == processor.normalize("aa")
     )
 
-  marks = classes(lambda char: unicodedata.combining(char) > 0)
-  dropped = classes(is_dropped)
+  marks = _characters(lambda char: unicodedata.combining(char) > 0)
+  dropped = _characters(is_dropped)
   steps = [
-    _replace(f"{classes(str.isspace)}+", " "),
+    _replace(f"{_characters(str.isspace)}+", " "),
     _replace(" $", ""),
     *([] if rules.keep_accents else [{"type": "NFKD"}]),
     # If the first character is removed, the text no longer counts as the first
@@ -163,7 +156,7 @@ def normalizers(
     *([] if rules.keep_accents else [_replace(f"{marks}+", "")]),
   ]
   if rules.lower_case:
-    steps += [_final_sigma(classes), {"type": "Lowercase"}]
+    steps += [_final_sigma(), {"type": "Lowercase"}]
   if processor.normalize("\u1100\u1161").endswith("\uac00"):
     # The model composes Hangul syllables. Precompiled does not, as it looks at
     # three bytes at a time. After NFKD, NFC is enough.
@@ -177,11 +170,11 @@ def normalizers(
   return steps
 
 
-def _final_sigma(classes: Callable[..., str]) -> dict[str, Any]:
+def _final_sigma() -> dict[str, Any]:
   # `tokenizers` lower-cases each character on its own, without the rule for a
   # sigma at the end of a word in Unicode's SpecialCasing.txt.
-  cased = classes(lambda char: char.lower() != char or char.upper() != char)
-  between = classes(
+  cased = _characters(lambda char: char.lower() != char or char.upper() != char)
+  between = _characters(
     lambda char: (
       unicodedata.category(char) in ("Mn", "Me", "Cf", "Lm", "Sk")
       or char in "'.:\xb7\u2018\u2019\u2024\u2027"
@@ -200,7 +193,7 @@ def _wordpiece_json(tokenizer: tokenizer_file.TokenizerFile) -> dict[str, Any]:
   return _fast_json(
     {p: vocabulary[p] for p in tokenization.WORDPIECE_SPECIAL_PIECES},
     [
-      *([_final_sigma(_characters)] if rules.lower_case else []),
+      *([_final_sigma()] if rules.lower_case else []),
       {
         "type": "BertNormalizer",
         "clean_text": True,
@@ -280,8 +273,3 @@ def _characters(test: Callable[[str], bool]) -> str:
   return tokenization.character_class(
     test, (char for char in characters if ord(char) < _END_OF_LETTERS)
   )
-
-
-def _any_character(test: Callable[[str], bool]) -> str:
-  characters = tokenization.characters_without_letters()
-  return "[]" * any(test(x) for x in characters if ord(x) < _END_OF_LETTERS)

@@ -117,13 +117,12 @@ def read(
   contents = {name: read_json(name) for name in names}
   try:
     return _read(folder, contents, notes)
-  except _Unsupported as error:
-    problem = str(error)
   except _DAMAGED as error:
-    reason = f"{type(error).__name__} {error}"
-    problem = f"one of its files is damaged ({reason!s:.80})"
+    reason = str(error)
+    if not isinstance(error, _Unsupported):
+      reason = f"a file is damaged ({type(error).__name__} {reason:.80})"
   problem = (
-    f"the tokenizer of {folder} is not supported, because {problem}, so that "
+    f"the tokenizer of {folder} is not supported, because {reason}, so that "
     "transformers would give other ids: save it without that, or give another "
     "by --spm_model_file or --vocab_file (tokenizer= in Python)."
   )
@@ -357,39 +356,55 @@ def _of_unigram(
   pieces and settings are the same. The steps must be those that `hf_tokenizer`
   or AlbertTokenizer writes.
   """
-  model = _model_of(unigram, steps)
-  if _are_same(sentencepiece_model_pb2.ModelProto.FromString(content), model):
-    made = content
-  else:
-    made = model.SerializeToString()
-  names = _names(steps)
+  model = sentencepiece_model_pb2.ModelProto.FromString(content)
+  vocabulary = [(piece, score) for piece, score in unigram["vocab"]]
+  # `hf_tokenizer` renames pieces that are never used.
+  names = [piece.removesuffix(" ") for piece, _ in vocabulary]
+  if not content or [x.piece for x in model.pieces] != names:
+    model = _new_model(unigram)
+  for x, (_, score) in zip(model.pieces, vocabulary):
+    # `tokenizers` has no kinds of pieces, so that others have other scores.
+    if x.type == x.NORMAL and not math.isclose(x.score, score, rel_tol=1e-5):
+      x.score = score
+  settings: dict[str, Any] = {"precompiled_charsmap": b""}
+  for step in steps:
+    charsmap = step.get("precompiled_charsmap") or ""
+    settings["precompiled_charsmap"] += base64.b64decode(charsmap)
+    scheme = step.get("prepend_scheme")
+    settings["add_dummy_prefix"] = (
+      scheme != "never" if scheme else step.get("add_prefix_space", True)
+    )
+  for name, value in settings.items():
+    if getattr(model.normalizer_spec, name) != value:
+      setattr(model.normalizer_spec, name, value)
+  if sentencepiece_model_pb2.ModelProto.FromString(content) != model:
+    content = model.SerializeToString()
+  found = _names(steps)
   rules = {
-    "lower_case": "Lowercase" in names,
-    "keep_accents": "NFKD" not in names,
+    "lower_case": "Lowercase" in found,
+    "keep_accents": "NFKD" not in found,
   }
-  ours = hf_tokenizer.normalizers(
-    model, tokenization.TextRules(**rules), with_classes=False
-  )
-  if names == [*_names(ours), "Metaspace"]:
-    return made, rules
+  ours = hf_tokenizer.normalizers(model, tokenization.TextRules(**rules))
+  if found == [*_names(ours), "Metaspace"]:
+    return content, rules
   # It writes one of these two, or both.
-  one_space = [x for x in (_SPACES, "WhitespaceSplit") if x in names]
+  one_space = [x for x in (_SPACES, "WhitespaceSplit") if x in found]
   if not one_space:
     raise _Unsupported(f"{FAST_FILE} keeps several spaces")
   expected = [
     *_QUOTES,
     *([] if rules["keep_accents"] else ["NFKD", "StripAccents"]),
-    *[x for x in ("Lowercase", "Precompiled") if x in names],
+    *[x for x in ("Lowercase", "Precompiled") if x in found],
     *[*one_space, "Metaspace"],
   ]
-  _check_names(names, expected)
-  return made, rules
+  _check_names(found, expected)
+  return content, rules
 
 
-def _model_of(
-  unigram: Mapping[str, Any], steps: Sequence[Any]
+def _new_model(
+  unigram: Mapping[str, Any],
 ) -> sentencepiece_model_pb2.ModelProto:
-  """Returns the SentencePiece model of a tokenizer.json.
+  """Returns a SentencePiece model with the pieces of a tokenizer.json.
 
   Normal pieces take the place of kinds that `tokenizers` does not know.
   """
@@ -410,31 +425,4 @@ def _model_of(
   spec.pad_id, spec.unk_id, spec.bos_id, spec.eos_id = 0, unknown or 0, -1, -1
   normalizer.remove_extra_whitespaces = True
   normalizer.escape_whitespaces = True
-  for step in steps:
-    charsmap = step.get("precompiled_charsmap") or ""
-    normalizer.precompiled_charsmap += base64.b64decode(charsmap)
-    scheme = step.get("prepend_scheme")
-    normalizer.add_dummy_prefix = (
-      scheme != "never" if scheme else step.get("add_prefix_space", True)
-    )
   return model
-
-
-def _are_same(
-  one: sentencepiece_model_pb2.ModelProto,
-  made: sentencepiece_model_pb2.ModelProto,
-) -> bool:
-  """Returns whether a model is that of a tokenizer.json."""
-  rules, others = one.normalizer_spec, made.normalizer_spec
-  # `hf_tokenizer` renames pieces that are never used, and `tokenizers` has no
-  # kinds of pieces, so that those of other kinds have other scores.
-  return (
-    [x.piece for x in one.pieces]
-    == [x.piece.removesuffix(" ") for x in made.pieces]
-    and all(
-      x.type != x.NORMAL or math.isclose(x.score, y.score, rel_tol=1e-5)
-      for x, y in zip(one.pieces, made.pieces)
-    )
-    and rules.precompiled_charsmap == others.precompiled_charsmap
-    and rules.add_dummy_prefix == others.add_dummy_prefix
-  )

@@ -14,7 +14,6 @@ import tensorflow as tf
 from official_albert import archives, files, modeling, runs
 from official_albert.checkpoints import (
   hf_checkpoints,
-  hf_config,
   names,
   portable,
   tf_checkpoints,
@@ -69,7 +68,7 @@ def open(
   """
   with archives.unpacked(path) as folder:
     run = runs.run_folder(folder)
-    if files.exists(os.path.join(run, hf_config.CONFIG_FILE)):
+    if files.exists(os.path.join(run, hf_checkpoints.CONFIG_FILE)):
       if checkpoint or include_optimizer:
         raise ValueError(
           f"{run} is a folder of Hugging Face, which holds one model and no "

@@ -88,7 +88,7 @@ def stored_shapes(head="pretraining", classes=0):
 
 def select(stored, **arguments):
   values = {
-    name: tensor_bundle.LazyArray(name, shape, pytest.fail)  # Not read.
+    name: tensor_bundle.LazyArray(shape, pytest.fail)  # Not read.
     for name, shape in stored.items()
   }
   return portable.select("there", _CONFIG, values, **arguments)

@@ -92,7 +92,8 @@ def pack(path, archive):
 @pytest.mark.parametrize("kind", _FORMATS)
 def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
   path = write(kind, str(tmp_path / "there"))
-  assert loading.read_checkpoint(path).format == kind
+  expected = "tf1" if kind == "tf_hub" else kind
+  assert loading.read_checkpoint(path).format == expected
   if packed:
     path = pack(path, str(tmp_path / "albert.tar.gz"))
   (tmp_path / "scratch").mkdir()
@@ -112,20 +113,13 @@ def test_an_encoder_from_every_format(kind, packed, tmp_path, monkeypatch):
 
 def test_paths_are_as_the_user_wrote_them(tmp_path):
   folder = write("hf", str(tmp_path / "there"))
-  config_file = os.path.join(folder, "config.json")
-  with open(config_file, encoding="utf-8") as file:
-    config = json.load(file)
-  with open(config_file, "w", encoding="utf-8") as file:
-    json.dump({**config, "hidden_act": "gelu"}, file)
+  files.write_bytes(f"{folder}/modules.json", b"[]")
   files.write_bytes(f"{folder}/spiece.model", toy_vocabulary.numbers(97))
   archive = pack(folder, str(tmp_path / "albert.tar.gz"))
   for path in (folder, archive):
     with checkpoints.open(path) as checkpoint:
       assert checkpoint.shown(checkpoint.source) == path
-      assert any(f"{path}/config.json has" in x for x in checkpoint.notes)
-      assert not any(
-        tempfile.gettempdir() + "/checkpoint-" in x for x in checkpoint.notes
-      )
+      assert checkpoint.notes[0].startswith(f"{path} is of sentence-transf")
     assert checkpoint.tokenizer.path.startswith(path)
     assert checkpoint.tokenizer.open().vocab_size == 97
 
@@ -183,7 +177,7 @@ def test_exact_gelu_and_projections_of_equal_width(
     hidden_act={"gelu_new": "gelu", "gelu": "gelu_erf"}[act],
     always_project_embedding=equal_widths,
   )
-  model = write_run(tmp_path / "run", config)
+  write_run(tmp_path / "run", config)
   read = loading.read_checkpoint(str(tmp_path / "run"))
   hf = tmp_path / "hf"
   hf.mkdir()
@@ -191,15 +185,9 @@ def test_exact_gelu_and_projections_of_equal_width(
   settings = json.loads((hf / "config.json").read_text())
   assert settings["hidden_act"] == act
   assert "always_project_embedding" not in settings
-  again = AlbertModel.from_checkpoint(str(hf))
+  again = loading.read_checkpoint(str(hf))
   assert again.config == config
-  assert not again.load_report.missing and not again.load_report.unexpected
-  ids = {"input_ids": tf.constant([[2, 7, 40, 3]])}
-  np.testing.assert_array_equal(
-    model(ids)["sequence_output"], again(ids)["sequence_output"]
-  )
-  notes = loading.read_checkpoint(str(hf)).notes
-  assert any("gelu_new there" in note for note in notes) == (act == "gelu")
+  check_same(read, again)
   with pytest.raises(
     ValueError, match=f"{refused}.* the converted model would"
   ):
@@ -234,29 +222,6 @@ def test_layers_that_share_less_than_everything(tmp_path, sharing, monkeypatch):
     other.to_json_file(str(tmp_path / "other.json"))
     with pytest.raises(ValueError, match=message):
       AlbertModel.from_checkpoint(str(tmp_path), str(tmp_path / "other.json"))
-
-
-def test_sizes_without_weights_are_refused(tmp_path):
-  """Programs create models of a configuration after this check."""
-  config = dataclasses.replace(_CONFIG, sharing="none")
-  write_run(tmp_path / "run", config)
-
-  def check(any_config, path):
-    any_config.to_json_file(str(tmp_path / "any.json"))
-    loading.read_checkpoint(str(path), str(tmp_path / "any.json"))
-
-  check(config, tmp_path / "run")
-  # The state of the optimizer is not a weight.
-  path = toy_models.GOLDEN / "one_group" / "trained_lamb.ckpt-10"
-  one_group = toy_models.golden_config("one_group")
-  check(one_group, path)
-  longer = dataclasses.replace(one_group, num_hidden_groups=2)
-  with pytest.raises(ValueError, match="lacks .*/group_1/"):
-    check(longer, path)
-  prefix = tf.train.Checkpoint(step=tf.Variable(1)).save(str(tmp_path / "none"))
-  for any_config in (one_group, config):
-    with pytest.raises(ValueError, match="holds no weights by the names"):
-      check(any_config, prefix)
 
 
 def test_a_checkpoint_of_another_size(tmp_path):

@@ -1,8 +1,7 @@
 """A checkpoint independent of its format, between readers and writers.
 
-Values have TF1 names (see names.py). Readers return `LazyArray`s, so a
-conversion only loads the values that its writer needs. In checkpoints of this
-package, a name is an attribute path, such as model/albert/pooler/kernel.
+Values have TF1 names (see names.py). In checkpoints of this package, a name is
+an attribute path, such as model/albert/pooler/kernel.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import tensorflow as tf
 
 from official_albert import modeling, tokenization
 from official_albert.checkpoints import names as checkpoint_names
-from official_albert.checkpoints import tensor_bundle, tokenizer_file
+from official_albert.checkpoints import tokenizer_file
 
 ITERATIONS = "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE"
 # Not a weight: a constant of regressions, see `modeling.ClassificationHead`.
@@ -118,7 +117,7 @@ class PortableCheckpoint:
     head_problem: why no model of this package has the source's head, so that
       the checkpoint holds only the encoder; "" if one has.
     notes: what was inferred or translated, one sentence each.
-    format: "tf1", "tf_hub" (a TF1 module), "hf" or "official_albert".
+    format: "tf1" (also a TF1 module), "hf" or "official_albert".
     folder: the folder of the run; "" if the weights are not in one.
     record: the content of run.json in it; {} without `folder`.
     scaled_head: of a regression, the values of its head before `target_scale`
@@ -236,7 +235,7 @@ def detect_head(tensors: Mapping[str, Array]) -> str:
 def select(
   source: str,
   config: modeling.AlbertConfig,
-  stored: Mapping[str, tensor_bundle.LazyArray],
+  stored: Mapping[str, Array],
   head: str = "",
 ) -> PortableCheckpoint:
   """Returns a checkpoint after checks of the names and shapes of its weights.
@@ -274,17 +273,17 @@ def select(
       "belongs to another model, or is incomplete."
     )
   for row in rows:
-    value, expected = stored.get(row.tf1), row.shape_in(config, classes)
-    if value and value.shape != expected:
+    expected = row.shape_in(config, classes)
+    if row.tf1 in stored and (shape := stored[row.tf1].shape) != expected:
       raise ValueError(
-        f"{value.name} has shape {str([*value.shape]):.60} in {source} but "
+        f"{row.tf1} has shape {str([*shape]):.60} in {source} but "
         f"{list(expected)} by the configuration: they belong to different "
         "models."
       )
   for name in result.unexpected:
     if name.startswith(_ENCODER):
       raise ValueError(
-        f"{source} has {stored[name].name}, which is not part of the encoder "
-        "of its configuration: they belong to different models."
+        f"{source} has {name}, which is not part of the encoder of its "
+        "configuration: they belong to different models."
       )
   return result

@@ -48,12 +48,10 @@ class LazyArray:
   """An array in a file, which `np.asarray` reads.
 
   Attributes:
-    name: the name in the file.
     shape: the shape, known without reading.
     read: returns the values; floating-point values as <float32>.
   """
 
-  name: str
   shape: tuple[int, ...]
   read: Callable[[], np.ndarray]
 
@@ -62,97 +60,78 @@ class LazyArray:
     return np.asarray(self.read(), dtype)
 
 
-class TensorBundle:
-  """Reads the variables of a TensorFlow checkpoint.
+def read_bundle(prefix: str) -> tuple[dict[str, LazyArray], bool]:
+  """Opens the variables of numbers of a checkpoint, by name.
 
-  A value is read when it is used, in a bucket by one request.
+  A value is read when it is used, in a bucket by one request. Sizes are checked
+  now, because callers create models of these shapes before they read values.
 
-  Attributes:
-    is_object_based: whether `tf.train.Checkpoint` wrote the checkpoint.
+  Returns:
+    The variables, and whether `tf.train.Checkpoint` wrote the checkpoint.
+
+  Raises:
+    OSError: the index is damaged or cannot be read, or the other files do not
+      have the bytes of its values.
   """
-
-  def __init__(self, prefix: str):
-    """Reads the index.
-
-    Raises:
-      OSError: the index is damaged or cannot be read, or the other files do not
-        have the bytes of its values.
-    """
-    path = f"{prefix}{INDEX}"
-    with files.open(path, "rb") as file:
-      content = file.read(_MAX_INDEX_BYTES + 1)
+  index = f"{prefix}{INDEX}"
+  with files.open(index, "rb") as file:
+    content = file.read(_MAX_INDEX_BYTES + 1)
+  try:
+    table = _read_table(content)
+    header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(b"", b""))
+    if header.endianness != header.LITTLE or header.num_shards < 1:
+      raise ValueError("it has no header, or one of another machine")
+    entries = {
+      name.decode("utf-8"): _read_entry(content)
+      for name, content in table.items()
+      if not name.startswith(_SLICE)
+    }
+  except (ValueError, struct.error, message.Error) as error:
+    raise _damaged(index, str(error)) from error
+  sizes: dict[str, int] = {}
+  values: dict[str, LazyArray] = {}
+  claimed = 0
+  for name, entry in entries.items():
+    if not entry:
+      continue
+    path = f"{prefix}.data-{entry.shard_id:05d}-of-{header.num_shards:05d}"
     try:
-      table = _read_table(content)
-      header = tensor_bundle_pb2.BundleHeaderProto.FromString(
-        table.pop(b"", b"")
-      )
-      if header.endianness != header.LITTLE or header.num_shards < 1:
-        raise ValueError("it has no header, or one of another machine")
-      entries = {
-        name.decode("utf-8"): _read_entry(content)
-        for name, content in table.items()
-        if not name.startswith(_SLICE)
-      }
-    except (ValueError, struct.error, message.Error) as error:
-      raise _damaged(path, str(error)) from error
-    self.is_object_based = _OBJECT_GRAPH in entries
-    self._entries = {n: entry for n, entry in entries.items() if entry}
-    self._paths = {
-      name: f"{prefix}.data-{entry.shard_id:05d}-of-{header.num_shards:05d}"
-      for name, entry in self._entries.items()
-    }
-    self._check_places(path)
+      if path not in sizes:
+        sizes[path], _ = files.stat(path)
+    except FileNotFoundError as error:
+      raise _damaged(path, f"it does not exist; {name} is in it") from error
+    if not 0 <= entry.offset <= entry.offset + entry.size <= sizes[path]:
+      raise _damaged(path, f"{name} is not in it")
+    # The slices of a value are entries of their own, which are left out.
+    claimed += _size(entry)
+    read = functools.partial(_read_value, name, entry, path)
+    values[name] = LazyArray(_shape(entry), read)
+  if claimed > (held := sum(sizes.values())):
+    raise _damaged(index, f"it promises {claimed:,} bytes of {held:,}")
+  return values, _OBJECT_GRAPH in entries
 
-  def _check_places(self, index: str) -> None:
-    """Refuses an index whose values the other files do not have.
 
-    Callers take the shapes for true, and create models of these sizes before
-    they read the values.
-    """
-    sizes: dict[str, int] = {}
-    claimed = 0
-    for name, entry in self._entries.items():
-      path = self._paths[name]
-      try:
-        if path not in sizes:
-          sizes[path], _ = files.stat(path)
-      except FileNotFoundError as error:
-        raise _damaged(path, f"it does not exist; {name} is in it") from error
-      if not 0 <= entry.offset <= entry.offset + entry.size <= sizes[path]:
-        raise _damaged(path, f"{name} is not in it")
-      # The slices of a value are entries of their own, which are left out.
-      claimed += _size(entry)
-    held = sum(sizes.values())
-    if claimed > held:
-      raise _damaged(index, f"it promises {claimed:,} bytes of {held:,}")
+def _read_value(
+  name: str, entry: tensor_bundle_pb2.BundleEntryProto, path: str
+) -> np.ndarray:
+  """Returns a value, which the file had when its index was read.
 
-  def values(self) -> dict[str, LazyArray]:
-    """Returns all variables of numbers, by name."""
-    return {
-      name: LazyArray(name, _shape(entry), functools.partial(self._get, name))
-      for name, entry in self._entries.items()
-    }
-
-  def _get(self, name: str) -> np.ndarray:
-    """Returns a value, which the files had when their index was read.
-
-    Raises:
-      OSError: the value is damaged, cannot be read, or is in slices.
-    """
-    entry, path = self._entries[name], self._paths[name]
-    if entry.slices:
-      raise OSError(
-        f"{name} in {path} is stored in slices: save the checkpoint without a "
-        "partitioner."
-      )
-    with files.open(path, "rb") as file:
-      file.seek(entry.offset)
-      content = file.read(entry.size)
-    if files.masked_crc32c(google_crc32c.value(content)) != entry.crc32c:
-      raise _damaged(path, f"{name} has another checksum")
-    dtype = tf.as_dtype(entry.dtype)
-    value = np.frombuffer(content, dtype.as_numpy_dtype).reshape(_shape(entry))
-    return value.astype(np.float32, copy=False) if dtype.is_floating else value
+  Raises:
+    OSError: the value is damaged, cannot be read, or is in slices.
+  """
+  if entry.slices:
+    raise OSError(
+      f"{name} in {path} is stored in slices: save the checkpoint without a "
+      "partitioner."
+    )
+  with files.open(path, "rb") as file:
+    file.seek(entry.offset)
+    content = file.read(entry.size)
+  if files.masked_crc32c(google_crc32c.value(content)) != entry.crc32c:
+    raise _damaged(path, f"{name} has another checksum")
+  dtype = tf.as_dtype(entry.dtype)
+  value = np.frombuffer(content, dtype.as_numpy_dtype).reshape(_shape(entry))
+  return value.astype(np.float32, copy=False) if dtype.is_floating else value
 
 
 def _damaged(path: str, why: str) -> OSError:

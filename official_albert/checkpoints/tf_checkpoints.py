@@ -7,7 +7,6 @@ Face.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 from typing import Any, Mapping, Optional
 
@@ -35,9 +34,8 @@ def read(
   prefix = runs.find_prefix(path, checkpoint)
   if include_optimizer and not checkpoint and files.is_dir(path):
     prefix = runs.find_prefix(path, runs.LATEST)  # The best has only weights.
-  bundle = tensor_bundle.TensorBundle(prefix)
-  is_own = bundle.is_object_based
-  if is_own and not any(map(portable.path_of, bundle.values())):
+  found, is_own = tensor_bundle.read_bundle(prefix)
+  if is_own and not any(map(portable.path_of, found)):
     raise ValueError(
       f"{prefix} holds no weights by the names of a checkpoint, because it is "
       "of an export, a preprocessor, a model that Keras saved, or another "
@@ -65,7 +63,7 @@ def read(
   folder = runs.recorded_folder(folders)
   record: Mapping[str, Any] = runs.read_run(folder) if folder else {}
   data = record.get("data", {})
-  stored = _values(bundle, config, prefix)
+  stored = _by_tf1_name(found, is_own, config, prefix)
   scale = stored.pop(portable.TARGET_SCALE, None)
   if not include_optimizer:
     is_slot = checkpoint_names.is_slot
@@ -91,27 +89,27 @@ def read(
     result.task = data.get("task", "")
   if os.path.basename(folder) != runs.ASSETS:
     result.folder, result.record = folder, record
-  is_hub = files.exists(os.path.join(path, "saved_model.pb"))
-  found = "tf_hub" if is_hub else "tf1"
-  result.format = "official_albert" if is_own else found
+  result.format = "official_albert" if is_own else "tf1"
   return result
 
 
-def _values(
-  bundle: tensor_bundle.TensorBundle, config: modeling.AlbertConfig, prefix: str
-) -> dict[str, tensor_bundle.LazyArray]:
+def _by_tf1_name(
+  found: Mapping[str, portable.Array],
+  is_own: bool,
+  config: modeling.AlbertConfig,
+  prefix: str,
+) -> dict[str, portable.Array]:
   """Returns values by TF1 names; those without one have attribute paths.
 
   Raises:
     ValueError: google-research/albert has no such model.
   """
-  found = bundle.values()
-  if not bundle.is_object_based:
+  if not is_own:
     checkpoint_names.check_groups(config, prefix)
     # Names in a module of TF Hub begin with "module/".
     return {n.removeprefix("module/"): value for n, value in found.items()}
   values = {
-    path: dataclasses.replace(value, name=path)
+    path: value
     for key, value in found.items()
     if (path := portable.path_of(key))
   }
@@ -218,9 +216,8 @@ def write_own(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     examples_seen = tf.Variable(np.int64(0))
     parts.update(optimizer=optimizer, examples_seen=examples_seen)
   elif checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
-    step = tf.Module()
-    step.iter = tf.Variable(np.int64(checkpoint.step))
-    parts["optimizer"] = step
+    step = tf.Variable(np.int64(checkpoint.step))
+    parts["optimizer"] = tf.train.Checkpoint(iter=step)
   return tf.train.CheckpointManager(
     tf.train.Checkpoint(**parts),
     folder,

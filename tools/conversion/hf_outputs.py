@@ -35,7 +35,7 @@ def main(folder: str, name: str, batch_file: str, outputs_file: str) -> None:
   `pooled_output`, whose tanh hides differences of large values.
 
   The batch has `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], or
-  [B, O, S] with O options, and `masked_lm_positions` <int32>[B, P].
+  [B, O, S] with O options.
   """
   # Imported by name, as this project does not require them.
   transformers = importlib.import_module("transformers")
@@ -50,25 +50,21 @@ def main(folder: str, name: str, batch_file: str, outputs_file: str) -> None:
   )
   # Unexpected keys are weights that this class does not have. An encoder may
   # have no pooler; transformers makes a random one then.
-  keys = sorted({*info["missing_keys"], *info["mismatched_keys"]})
-  lacks_pooler = any("pooler." in key for key in keys)
-  if keys := [key for key in keys if "pooler." not in key]:
-    raise SystemExit(f"{name} lacks weights: {keys[:3]}")
+  keys = {*info["missing_keys"], *info["mismatched_keys"]}
+  if keys := {key for key in keys if "pooler." not in key}:
+    raise SystemExit(f"{name} lacks weights: {sorted(keys)[:3]}")
   with np.load(batch_file, allow_pickle=False) as file:
     batch = {key: torch.tensor(value).long() for key, value in file.items()}
   model.eval()
   with torch.no_grad():  # The last is in the precision of the file.
     runs = [
-      _outputs(torch, convert(), batch, lacks_pooler)
-      for convert in (model.double, model.float)
+      _outputs(convert(), batch) for convert in (model.double, model.float)
     ]
   joined = {key: np.stack([run[key] for run in runs]) for key in runs[0]}
   np.savez(outputs_file, **joined)
 
 
-def _outputs(
-  torch: Any, model: Any, batch: Mapping[str, Any], lacks_pooler: bool
-) -> dict[str, np.ndarray]:
+def _outputs(model: Any, batch: Mapping[str, Any]) -> dict[str, np.ndarray]:
   """Returns the outputs of a model that are compared."""
   outputs = model(
     input_ids=batch["input_ids"],
@@ -79,14 +75,10 @@ def _outputs(
   found = {ours: outputs[x] for x, ours in NAMES.items() if x in outputs}
   found["sequence_output"] = outputs["hidden_states"][-1]
   pooler = getattr(getattr(model, "albert", model), "pooler", None)
-  if pooler is not None and not lacks_pooler:
+  if pooler is not None:
     found["pooled_before_tanh"] = pooler(found["sequence_output"][:, 0])
   if type(model).__name__ == "AlbertForMaskedLM":
     found["masked_lm_logits"] = found.pop("logits")
-  if "masked_lm_logits" in found:
-    positions = batch["masked_lm_positions"]
-    rows = torch.arange(len(positions))[:, None]
-    found["masked_lm_logits"] = found["masked_lm_logits"][rows, positions]
   return {key: value.double().numpy() for key, value in found.items()}
 
 

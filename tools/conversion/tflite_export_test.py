@@ -95,16 +95,6 @@ def test_fixed_length(
   np.testing.assert_allclose(found, exact, atol=tolerance)
 
 
-def test_any_length(source, tmp_path):
-  path = export(source, tmp_path / "new", "none", 0)
-  assert os.path.getsize(path) < 4 * weights() + 170_000
-  for rows, length in ((3, 5), (1, 37)):
-    ids = np.arange(rows * length).reshape(rows, length) % 90 + 5
-    found, exact = answers(source, path, ids)
-    assert found.shape == (rows, 3)
-    np.testing.assert_allclose(found, exact, atol=1e-5)
-
-
 def test_bad_functions_leave_nothing(source, tmp_path, monkeypatch, capfd):
   def refused(message, function, dtype=tf.float32):
     monkeypatch.setattr(
@@ -124,37 +114,6 @@ def test_bad_functions_leave_nothing(source, tmp_path, monkeypatch, capfd):
 
 def opened(path, head=""):
   return source_lib.open_source(str(path), head=head, with_texts=False)
-
-
-def test_the_table_of_the_page(tmp_path):
-  for row, task in (
-    ("classes", "sst2"),
-    ("RACE", "race"),
-    ("SQuAD 1.1", "squad_v1"),
-    ("SQuAD 2.0", "squad_v2"),
-    ("pretraining", ""),
-    ("`--head=encoder`", ""),
-  ):
-    path, head = str(tmp_path / row), "encoder" if "head" in row else ""
-    if task:
-      options = {"max_qa_length": 9} if task == "race" else {}
-      toy_runs.write_finetuned(path, task, ("bad", "good"), **options)
-    else:
-      toy_runs.write_pretrained(path)
-    module = opened(path, head=head).module
-    (line,) = re.findall(rf"^\| {row}.*", _PAGE.read_text("utf-8"), re.M)
-    _, _, inputs, outputs, _ = line.split("|")
-    axes = module.plain_inputs
-    assert ("masked_lm_positions" in inputs) == ("masked_lm_positions" in axes)
-    assert ("[1, 4, S]" in inputs) == ("4" in axes["input_ids"])
-    sizes = {name: [1, *x.split()[1:]] for name, x in axes.items()}
-    found = module.plain_outputs(
-      {
-        name: tf.ones([7 if x in ("S", "P") else int(x) for x in size], "int32")
-        for name, size in sizes.items()
-      }
-    )
-    assert set(re.findall("`(.+?)`", outputs)) == set(found), row
 
 
 @pytest.mark.parametrize(
@@ -188,8 +147,8 @@ def test_a_failed_export_leaves_nothing(tmp_path):
   toy_runs.write_finetuned(str(tmp_path / "run"), "race", max_qa_length=9)
   source = opened(tmp_path / "run")
   assert source.module.plain_inputs["input_ids"] == "B 4 S"
-  for length in (41, -1):
-    with pytest.raises(ValueError, match=f"is {length}, .* from 0 to 40"):
+  for length in (41, 1):
+    with pytest.raises(ValueError, match=f"is {length}, .* from 2 to 40"):
       tflite_export.write_folder(
         source, str(tmp_path / "new"), sequence_length=length
       )

@@ -6,23 +6,50 @@
 
 Both modules are loaded again and compared with the tokenizer and the model
 before the folder gets its name.
+
+Source of the JSON files: docs/models_metadata.md and kaggle_api_extended.py of
+github.com/Kaggle/kaggle-cli, once kaggle-api.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from typing import NamedTuple, Optional
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import checkpoints, files, runs, tokenization
+from official_albert import (
+  checkpoints,
+  files,
+  inference,
+  modeling,
+  runs,
+  serving,
+  tokenization,
+)
 from official_albert.serving import hub
-from official_albert.tasks.pretraining import model as model_lib
-from official_albert.tools.hub import metadata as hub_metadata
 
+_ENCODER, _PREPROCESSOR = "encoder", "preprocess"
+_CARD = """\
+ALBERT ([arXiv 1909.11942](https://arxiv.org/abs/1909.11942)). The variation
+`encoder` takes the outputs of the variation `preprocess`; both have the
+interface of TF Hub's text encoders.
+"""
+_USAGE = """\
+```python
+import kagglehub
+import tensorflow_hub as hub
+import tensorflow_text  # Operations of the preprocessor.
+
+preprocessor = hub.load(kagglehub.model_download("{base}/preprocess"))
+encoder = hub.load(kagglehub.model_download("{base}/encoder"))
+pooled_output = encoder(preprocessor(["A text."]))["pooled_output"]
+```
+"""
 # For the same operations in another order.
 TOLERANCE = 1e-5
 # Texts that tokenizers treat differently.
@@ -33,70 +60,51 @@ _PROBES = (
 )
 
 
-class Source(NamedTuple):
-  """A model to publish.
-
-  The heads of the float32 model may have no weights; `notes` are for the
-  publisher.
-  """
-
-  model: model_lib.AlbertForPretraining
-  has_masked_lm: bool
-  has_sentence_order: bool
-  tokenizer: checkpoints.TokenizerFile
-  notes: tuple[str, ...]
-
-
 def read(
-  path: str,
-  checkpoint: str = "",
-  config_file: str = "",
-  tokenizer: Optional[checkpoints.TokenizerFile] = None,
-  num_hidden_layers: int = 0,
-) -> Source:
+  path: str, tokenizer: Optional[checkpoints.TokenizerFile], **options: Any
+) -> serving.Source:
   """Reads weights and tokenizer; the arguments are those of `open_source`.
 
   Raises:
     ValueError, OSError: there is no checkpoint or no tokenizer, or the model
       has no pooler.
   """
-  with checkpoints.open(path, config_file, checkpoint=checkpoint) as stored:
-    depth = num_hidden_layers or stored.config.num_hidden_layers
-    model = model_lib.AlbertForPretraining(
-      stored.config.at_depth(depth), name="model", dtype="float32"
+  source = inference.open_source(
+    path,
+    tokenizer=tokenizer,
+    with_texts=False,
+    lenient=True,
+    dtype="float32",
+    **options,
+  )
+  if not source.module.has_pooler:
+    raise ValueError(
+      f"{path} has no pooler, so that pooled_output would be noise: publish "
+      "a model that was pretrained or fine-tuned with one."
     )
-    # Other weights of the encoder may not be missing.
-    missing = checkpoints.fill(model, stored).missing
-
-    def has(prefix: str) -> bool:
-      return not any(name.startswith(prefix) for name in missing)
-
-    if not has("bert/pooler/"):
-      raise ValueError(
-        f"{path} has no pooler, so that pooled_output would be noise: publish "
-        "a model that was pretrained or fine-tuned with one."
-      )
-    tokenizer = tokenizer or stored.tokenizer
-    if tokenizer is None:
-      raise ValueError(
-        f"no tokenizer beside {path}: give --spm_model_file, or --vocab_file "
-        "for WordPiece."
-      )
-    notes = (*stored.notes, f"the weights are {stored.shown(stored.source)}.")
-    heads = has("cls/predictions/"), has("cls/seq_relationship/")
-    return Source(model, *heads, tokenizer, notes)
+  if source.tokenizer is None:
+    raise ValueError(
+      f"no tokenizer beside {path}: give --spm_model_file, or --vocab_file "
+      "for WordPiece."
+    )
+  return source
 
 
 def publish(
-  source: Source, handle: str, license: str, output_dir: str, seq_length: int
+  source: serving.Source,
+  handle: str,
+  license: str,
+  output_dir: str,
+  seq_length: int,
 ) -> None:
   """Writes both modules with their metadata to a new folder.
 
   Nothing is left behind if a saved module computes something else.
   `seq_length` is the default length of the preprocessor.
   """
-  model, config, tokenizer = source.model, source.model.config, source.tokenizer
-  longest = config.max_position_embeddings
+  model, tokenizer = source.module.model, source.tokenizer
+  albert = getattr(model, "albert", model)
+  config, longest = albert.config, albert.config.max_position_embeddings
   if seq_length > longest:
     raise ValueError(
       f"seq_length {seq_length} is more than the model's {longest} position "
@@ -105,11 +113,13 @@ def publish(
   text_layer = tokenizer.make_layer()
   config.check_fits(text_layer.vocab_size, 0)
   modules = {
-    hub_metadata.PREPROCESSOR: hub.HubPreprocessor(text_layer, seq_length),
-    hub_metadata.ENCODER: hub.HubEncoder(
-      model.albert,
-      model.masked_lm if source.has_masked_lm else None,
-      model.sentence_order if source.has_sentence_order else None,
+    _PREPROCESSOR: hub.HubPreprocessor(text_layer, seq_length),
+    _ENCODER: hub.HubEncoder(
+      albert,
+      getattr(model, "masked_lm", None),
+      model.sentence_order
+      if "sentence_order" in source.module.text_signatures
+      else None,
     ),
   }
   # The tokenizer by its name in TF Hub.
@@ -134,25 +144,75 @@ def publish(
         setattr(module, attribute, asset)
       hub.save_hub_object(module, saved[instance])
     check_modules(source, *saved.values())
-    card = hub_metadata.model_metadata(handle, config)
-    files.write_json(os.path.join(folder, "model-metadata.json"), card)
-    for name, path in saved.items():
-      card = hub_metadata.instance_metadata(handle, license, config, name)
-      files.write_json(os.path.join(path, "model-instance-metadata.json"), card)
+    for path, card in _cards(handle, license, config).items():
+      files.write_json(os.path.join(folder, path), card)
+
+
+def split_handle(handle: str) -> tuple[str, str]:
+  """Returns the publisher and the name of PUBLISHER/NAME, checked."""
+  part = "([a-z0-9]+(?:[%s][a-z0-9]+)*)"
+  found = re.fullmatch(f"{part % '_-'}/{part % '-'}", handle)
+  if not found:
+    raise ValueError(
+      f"handle {handle!r} must be PUBLISHER/NAME, such as my-team/albert-en: "
+      "lower case, digits and single hyphens."
+    )
+  return found[1], found[2]
+
+
+def _cards(
+  handle: str, license: str, config: modeling.AlbertConfig
+) -> dict[str, dict[str, Any]]:
+  """Returns the contents of the JSON files by their paths."""
+  publisher, name = split_handle(handle)
+  summary = (
+    f"ALBERT encoder, L={config.num_hidden_layers}, H={config.hidden_size}, "
+    f"A={config.num_attention_heads}, E={config.embedding_size}, V="
+    f"{config.vocab_size}."
+  )
+  cards: dict[str, dict[str, Any]] = {
+    "model-metadata.json": {
+      "ownerSlug": publisher,
+      "title": name,
+      "slug": name,
+      "subtitle": summary,
+      "isPrivate": True,
+      "description": _CARD,
+      "publishTime": "",
+      "provenanceSources": "",
+    }
+  }
+  for instance in (_ENCODER, _PREPROCESSOR):
+    is_encoder = instance == _ENCODER
+    cards[f"{instance}/model-instance-metadata.json"] = {
+      "ownerSlug": publisher,
+      "modelSlug": name,
+      "instanceSlug": instance,
+      "framework": "tensorFlow2",
+      "overview": summary if is_encoder else f"Texts for {name}.",
+      "usage": _USAGE.format(base=f"{handle}/tensorFlow2"),
+      "licenseName": license,
+      "fineTunable": is_encoder,
+      "trainingData": [],
+      "modelInstanceType": "Unspecified",
+      "baseModelInstance": "",
+      "externalBaseModelUrl": "",
+    }
+  return cards
 
 
 def check_modules(
-  source: Source, preprocessor_dir: str, encoder_dir: str
+  source: serving.Source, preprocessor_dir: str, encoder_dir: str
 ) -> None:
   """Loads both modules; ValueError if they differ from the source."""
   preprocessor = tf.saved_model.load(preprocessor_dir)
   encoder = tf.saved_model.load(encoder_dir)
   tokens = preprocessor.tokenize(tf.constant(_PROBES))
-  if tokens.shape.rank > 2:
-    tokens = tokens.merge_dims(1, -1)
   inputs = preprocessor(tf.constant(_PROBES))
   features = {own: inputs[name] for name, own in hub.FEATURES.items()}
-  saved, own = encoder(inputs), source.model.albert(features, training=False)
+  model = source.module.model
+  saved = encoder(inputs)
+  own = getattr(model, "albert", model)(features, training=False)
   wrong = []
   for name in ("sequence_output", "pooled_output"):
     a, b = saved[name].numpy(), own[name].numpy()

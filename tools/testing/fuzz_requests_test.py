@@ -61,8 +61,8 @@ def _export(kind: str, folder: str) -> str:
   else:
     toy_runs.write_pretrained(run)
   if kind.startswith("hub"):
-    source = publication.read(run)
-    module = hub.HubEncoder(source.model.albert)
+    source = publication.read(run, None)
+    module = hub.HubEncoder(source.module.model.albert)
     if kind == "hub_preprocessor":
       module = hub.HubPreprocessor(source.tokenizer.make_layer(), 17)
     hub.save_hub_object(module, path)
