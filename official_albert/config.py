@@ -42,8 +42,6 @@ _BERT_KEYS = (
   "pooler_num_fc_layers",
   "pooler_size_per_head",
 )
-# Files of Hugging Face, where "gelu" is another function.
-_HF_KEYS = ("architectures", "model_type", "transformers_version")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,14 +117,6 @@ class AlbertConfig:
         f"num_hidden_layers {self.num_hidden_layers}: some groups would never "
         "be used."
       )
-    if (
-      self.always_project_embedding and self.embedding_size != self.hidden_size
-    ):
-      raise ValueError(
-        "always_project_embedding requires that embedding_size equals "
-        f"hidden_size. With {self.embedding_size} and {self.hidden_size} there "
-        "is always a projection: remove the setting."
-      )
     if self.parameter_count() > _MOST_PARAMETERS:
       raise ValueError(
         f"the model must have at most {_MOST_PARAMETERS:,} parameters, got "
@@ -149,17 +139,13 @@ class AlbertConfig:
       ValueError: keys are unknown, vocab_size is missing, a key without effect
         has another value than in the releases, or a value is invalid.
     """
-    if found := [key for key in _HF_KEYS if key in values]:
-      raise ValueError(
-        f"it is a config.json of Hugging Face (it has {found[0]!r}): give the "
-        "model's folder, or convert it with tools.convert_checkpoint."
-      )
     known = {field.name for field in dataclasses.fields(cls)}
     unknown = sorted(set(values) - known - {*_LEGACY_KEYS, *_BERT_KEYS})
     if unknown:
       raise ValueError(
         f"unknown configuration keys {files.quote(*unknown)}: correct or "
-        "remove them."
+        "remove them; of a config.json of Hugging Face, give the model's "
+        "folder, or convert it with tools.convert_checkpoint."
       )
     if "vocab_size" not in values:
       raise ValueError("the configuration has no vocab_size.")
@@ -234,13 +220,9 @@ class AlbertConfig:
     if num_hidden_layers == self.num_hidden_layers:
       return self
     if self.sharing != "all" or self.num_hidden_groups > 1:
-      kind = (
-        f"{self.num_hidden_groups} groups of layers"
-        if self.sharing == "all"
-        else f"sharing {self.sharing!r}"
-      )
       raise ValueError(
-        f"a model with {kind} and {self.num_hidden_layers} layers cannot have "
+        f"a model with sharing {self.sharing!r}, {self.num_hidden_groups} "
+        f"groups and {self.num_hidden_layers} layers cannot have "
         f"{num_hidden_layers}: another depth requires one group whose layers "
         "share everything."
       )

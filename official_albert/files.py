@@ -37,8 +37,6 @@ from official_albert import remote
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _BUCKET = re.compile(r"gs://[^/,]+(?=[/,]|$)")
 _BUFFER_BYTES = 1 << 20
-# In a bucket, marks a folder whose upload has not finished.
-_UPLOADING = ".uploading"
 
 _Shape = TypeVar("_Shape")
 
@@ -167,7 +165,7 @@ def _is_remote_folder(path: str) -> Optional[bool]:
     if not bucket or bucket[0] != path.rstrip("/"):
       return remote.call("stat", path).is_directory
     # Few accounts have permission to read the metadata of a bucket.
-    remote.call("glob", os.path.join(path, _UPLOADING, "*"))  # Lists nothing.
+    remote.call("glob", os.path.join(path, ".none", "*"))  # Lists nothing.
     return True
   return None
 
@@ -394,22 +392,13 @@ def _upload(folder: str, path: str) -> None:
   Files that describe others come last: outer folders after inner ones, and
   .json and .pb files at the end. So a folder with its saved_model.pb or
   dataset.json is complete.
-
-  The object `.uploading` exists during the upload and lists the names. After an
-  interruption, `check_new_folder` permits the same folder again.
   """
 
   def position(name: str) -> tuple[int, bool, str]:
     return -name.count("/"), name.endswith((".json", ".pb")), name
 
-  marker, names = os.path.join(path, _UPLOADING), walk(folder)
-  left = {*walk(path)} - {_UPLOADING}  # By an interrupted upload.
-  for name in sorted(left, key=position, reverse=True):
-    remove(os.path.join(path, name))
-  write_json(marker, names)
-  for name in sorted(names, key=position):
+  for name in sorted(walk(folder), key=position):
     copy(os.path.join(folder, name), os.path.join(path, name))
-  remove(marker)
 
 
 def masked_crc32c(crc: int) -> int:
@@ -511,12 +500,7 @@ def check_new_folder(path: str, name: str = "The folder") -> None:
     ValueError, NotADirectoryError: see `check_folder`.
   """
   check_path(path)
-  names = {*list_dir(path)} if is_dir(path) else set()
-  if is_remote(path) and _UPLOADING in names:
-    marker = os.path.join(path, _UPLOADING)
-    uploaded = read_json(marker, list[str], "remove the folder")
-    names = {*walk(path)} - {*uploaded, _UPLOADING}
-  if is_file(path) or names:
+  if is_file(path) or is_dir(path) and list_dir(path):
     raise FileExistsError(
       f"{name} {path} exists and is not empty: choose a new folder."
     )

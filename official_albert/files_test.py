@@ -371,31 +371,14 @@ def test_a_bucket_is_used_like_a_disk(gcs, client, tmp_path):
   assert not [name for name in gcs.names() if "/.tmpcompose/" in name]
 
 
-def test_an_upload_that_was_interrupted_starts_again(gcs, client):
-  names = ["a/b.json", "b.json", "c"]
-  for folder, others in (("cut", []), ("used", ["1/saved_model.pb"])):
-    path = f"gs://bucket/{folder}"
-    before = json.dumps(["a/b.json", "c", "d"]).encode()
-    gcs.write(f"{path}/.uploading", before)
-    for name in ("c", "d", *others):
-      gcs.write(f"{path}/{name}", b"old")
-    first = len(gcs.requests)
-    found = client(_error, _write_folder, path, names)
-    if others:  # They stay.
-      assert found[0] == "FileExistsError"
-      assert len(gcs.names(f"{path}/")) == 4
-      continue
-    assert gcs.names(f"{path}/") == [f"{path}/{name}" for name in names]
-    assert gcs.read(f"{path}/c") == b"c"
-    uploads = [
-      request.address.removeprefix(f"{path}/")
-      for request in gcs.requests[first:]
-      if request.kind == "upload"
-    ]
-    # A folder with its b.json is complete.
-    assert [name for name in uploads if ".tmp" not in name] == [
-      *(".uploading", "a/b.json", "c", "b.json")
-    ]
+def test_the_files_that_mark_a_folder_as_complete_come_last(gcs, client):
+  path, first = "gs://bucket/ordered", len(gcs.requests)
+  client(_write_folder, path, ["b.json", "c", "a/b.json"])
+  uploads = [x.address for x in gcs.requests[first:] if x.kind == "upload"]
+  names = [x.removeprefix(f"{path}/") for x in uploads if ".tmp" not in x]
+  assert names == ["a/b.json", "c", "b.json"]
+  found = client(_error, _write_folder, path, ["d"])
+  assert found[0] == "FileExistsError" and len(gcs.names(f"{path}/")) == 3
 
 
 def _write_folder(path, names):

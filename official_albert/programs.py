@@ -7,7 +7,6 @@ tools.NAME` runs in a clone.
 from __future__ import annotations
 
 import ast
-import difflib
 import pathlib
 import runpy
 import signal
@@ -30,9 +29,7 @@ def main() -> None:
     return
   name = sys.argv.pop(1)
   if not _is_program(_TOOLS / f"{name.replace('.', '/')}.py"):
-    near = difflib.get_close_matches(name, _names())
-    advice = f"did you mean {' or '.join(near)}? " if near else ""
-    message = f"there is no program {name!r}: {advice}`albert` lists all."
+    message = f"there is no program {name!r}: `albert` lists all."
     print(f"albert: error: {message}", file=sys.stderr)
     sys.exit(2)
   sys.argv[0] = "-m"  # As for `python -m`; see tools/__init__.py.

@@ -98,11 +98,6 @@ class _Data(_Object, total=False):
   tokenizer: Optional[_Tokenizer]
 
 
-class _Settings(_Object, total=False):
-  init_checkpoint: str
-  num_train_steps: int
-
-
 class BestRecord(TypedDict):
   """The content of best.json."""
 
@@ -117,7 +112,7 @@ class BestRecord(TypedDict):
 class RunRecord(_Object):
   """The content of run.json that is read; see `write_run`."""
 
-  settings: _Settings  # Empty for converted weights.
+  settings: dict[str, Any]  # Empty for converted weights.
   data: _Data
   versions: dict[str, str]
 

@@ -66,7 +66,6 @@ def test_the_record_holds_settings_data_and_versions(tmp_path):
   ("change", "name"),
   [
     ({"settings": []}, "'settings' is"),
-    ({"settings": {"num_train_steps": "9"}}, "'settings.num_train_steps' is"),
     ({"data": {"tokenizer": {"lower_case": 1}}}, "'data.tokenizer.lower_case'"),
     (
       {"data": {"settings": {"labels": "ab"}}},

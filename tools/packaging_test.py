@@ -250,18 +250,12 @@ def test_albert_lists_the_programs(albert):
     assert f'"""{summary}\n' in programs[name]
 
 
-@pytest.mark.parametrize(
-  "name, advice",
-  [
-    ("../predict", "did you mean predict?"),
-    ("cli.command_line", "'cli.command_line': `albert` lists"),
-  ],
-)
-def test_an_unknown_program_is_one_sentence(albert, name, advice):
+@pytest.mark.parametrize("name", ["../predict", "cli.command_line"])
+def test_an_unknown_program_is_one_sentence(albert, name):
   done = albert(name)
   assert (done.returncode, done.stdout) == (2, "")
   assert done.stderr.startswith("albert: error: there is no program")
-  assert advice in done.stderr and done.stderr.count("\n") == 1
+  assert "`albert` lists" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_programs_run_from_a_wheel(albert, tmp_path):

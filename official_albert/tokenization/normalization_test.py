@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import unicodedata
 
 import pytest
@@ -84,12 +83,12 @@ every_setting = pytest.mark.parametrize(
     (True, True, True, False),
   ],
 )
-# Of the many characters without case or marks, one of 7.
+# Of the many characters without case or marks, one of 29.
 _CODES = [
   *range(0x3400),
-  *range(0x3400, 0xF900, 7),
+  *range(0x3400, 0xF900, 29),
   *range(0xF900, 0x20000),
-  *range(0x20000, 0x33480, 7),
+  *range(0x20000, 0x33480, 29),
   *range(0xE0000, 0xE0200),
   0x10FFFF,
 ]
@@ -111,18 +110,3 @@ def test_odd_texts(settings):
     # A deviation: marks that WordPiece keeps are not put in order.
     if not {"\u302e", "\u1b44"} <= {*text}:
       assert _changed(text, normal) == _steps(text, *settings), ascii(text)
-
-
-@every_setting
-def test_traits_and_pickles(settings):
-  normal = normalization.Normalization(*settings)
-  for code in _CODES:
-    text, traits = normal.describe(chr(code))
-    assert traits >> normalization.LENGTH_BIT == len(text) < 32
-    words = normal.split(f"x{chr(code)}y")
-    alone = bool(traits & normalization.ALONE)
-    assert not alone or words == ["x", text, "y"], hex(code)
-    if traits & normalization.DELETED:
-      assert text == ""
-  copy = pickle.loads(pickle.dumps(normal))
-  assert copy == normal and copy("\xc9") == normal("\xc9")

@@ -13,6 +13,7 @@ encode_pieces, FullTokenizer) and create_pretraining_data.py
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
@@ -20,6 +21,7 @@ from typing import Any, Optional, Union
 
 import sentencepiece
 
+from official_albert import files
 from official_albert.tokenization import (
   file_tokenizer,
   normalization,
@@ -154,24 +156,19 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
         "model: give the .model file, not .vocab or text, and check that the "
         f"download is complete; {_TRAIN_ADVICE}."
       ) from error
-    for expected, piece in enumerate(SPECIAL_PIECES):
-      if self._pieces[expected : expected + 1] != [piece]:
-        raise ValueError(
-          f"{self.model_file!r} lacks {piece} at id {expected}: ALBERT's "
-          f"vocabularies begin with {', '.join(SPECIAL_PIECES)}; "
-          f"{_TRAIN_ADVICE}."
-        )
-    if self._processor.unk_id() != self.unk_id:
-      raise ValueError(
-        f"{self.model_file!r} has <unk> at id {self.unk_id}, but gives id "
-        f"{self._processor.unk_id()} to unknown text: {_TRAIN_ADVICE}."
-      )
     mark = self._processor.piece_to_id(WORD_START)
-    if self._processor.is_control(mark) or self._processor.is_unused(mark):
+    if (
+      (*self._pieces[: len(SPECIAL_PIECES)],) != SPECIAL_PIECES
+      or self._processor.unk_id() != self.unk_id
+      or self._processor.is_control(mark)
+      or self._processor.is_unused(mark)
+    ):
+      found = files.quote(*self._pieces[: len(SPECIAL_PIECES)])
       raise ValueError(
-        f"{self.model_file!r} has {WORD_START}, the space, as a control or "
-        "unused piece, so that spaces in a text would be unknown: make it a "
-        f"normal piece; {_TRAIN_ADVICE}."
+        f"{self.model_file!r} begins with {found}, but ALBERT's vocabularies "
+        f"begin with {', '.join(SPECIAL_PIECES)}, give the id of <unk> to "
+        f"unknown text, and have {WORD_START}, the space, as a normal piece: "
+        f"{_TRAIN_ADVICE}."
       )
     if not all(map(self._processor.is_control, _CONTROL_IDS)):
       # A model with user_defined_symbols=[CLS],[SEP],[MASK] would find them in
@@ -239,16 +236,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     return pieces
 
   def encode(self, text: str) -> list[int]:
-    # SentencePiece would start a thread for a batch, even of one text.
-    normal = self.normalize(text)
-    return self._split_again(self._processor.encode(normal, out_type=int))
-
-  def _split_again(self, row: list[int]) -> list[int]:
-    ids: list[int] = []
-    for i in row:
-      parts = self.digit_comma_parts.get(i)
-      ids += [part for part, _, _ in parts] if parts else [i]
-    return ids
+    return self.encode_batch([text])[0]
 
   def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
     if isinstance(texts, str):
@@ -258,8 +246,12 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       out_type=int,
       num_threads=1,  # Worker processes already use all cores.
     )
-    is_whole = self.digit_comma_parts.keys().isdisjoint  # 15 of 16 rows.
-    return [row if is_whole(row) else self._split_again(row) for row in rows]
+    split = self.digit_comma_parts
+    for row in rows:
+      if not split.keys().isdisjoint(row):  # 1 of 16 rows.
+        parts = [split.get(i) or [(i, 0, 0)] for i in row]
+        row[:] = [part[0] for part in itertools.chain(*parts)]
+    return rows
 
   def encode_with_offsets(self, text: str) -> normalization.EncodedText:
     """Returns `encode(text)` with the characters that each id comes from.
@@ -363,8 +355,6 @@ def open_tokenizer(
       "give either spm_model_file (SentencePiece) or vocab_file (WordPiece, "
       "for the released zh models), and not both."
     )
-  if vocab_file:
-    kind, file = "wordpiece", vocab_file
-  else:
-    kind, file = "sentencepiece", spm_model_file
-  return TOKENIZERS[kind](file, lower_case, keep_accents=keep_accents, **rules)
+  opened = WordPieceTokenizer if vocab_file else SentencePieceTokenizer
+  file = vocab_file or spm_model_file
+  return opened(file, lower_case, keep_accents=keep_accents, **rules)

@@ -23,10 +23,6 @@ CONTINUATION = "##"
 WORDPIECE_SPECIAL_PIECES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 
 _UNUSED = re.compile(r"\[unused\d+\]")
-# Control characters, which are removed; str.split would split at them.
-_CONTROL_SPACES = re.compile("[\x0b\x0c\x1c-\x1f\x85]")
-_CACHED_WORD_CHARACTERS = 24
-_MAX_CACHED_WORDS = 1 << 18  # About 50 MB.
 
 
 def read_vocabulary(content: bytes) -> list[str]:
@@ -94,28 +90,13 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
       if piece in WORDPIECE_SPECIAL_PIECES or _UNUSED.fullmatch(piece)
     )
     self._longest = max(map(len, self._pieces))
-    self._words: dict[str, list[int]] = {}  # The ids of words.
 
   def tokenize(self, text: str) -> list[str]:
     return [self._pieces[i] for i in self.encode(text)]
 
   def encode(self, text: str) -> list[int]:
-    if not text.isprintable():
-      text = _CONTROL_SPACES.sub("", text)
-    ids: list[int] = []
-    # Changing single words gives the same as changing the text: only sigma
-    # depends on its neighbors, and a space ends a word for it, too.
-    for word in text.split():
-      found = self._words.get(word)
-      if found is None:
-        parts = self.normalization.split(word)
-        found = [i for part in parts for i in self._longest_pieces(part)]
-        if len(self._words) >= _MAX_CACHED_WORDS:
-          self._words.clear()
-        if len(word) <= _CACHED_WORD_CHARACTERS:
-          self._words[word] = found
-      ids += found
-    return ids
+    words = self.normalization.split(text)
+    return [i for word in words for i in self._longest_pieces(word)]
 
   def encode_with_offsets(self, text: str) -> normalization.EncodedText:
     ids: list[int] = []
@@ -164,20 +145,13 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
   def marked_piece(self, id: int) -> str:
     """Returns the piece as SentencePiece writes it, with "▁" for a space.
 
-    Special pieces are unchanged. Chinese and Japanese characters have no
-    spaces around them.
+    Special pieces are unchanged. Chinese characters have no spaces around them.
     """
     piece = self.id_to_piece(id)
-    if id in self.special_ids and id != self.unk_id:
-      return piece
-    if piece.startswith(CONTINUATION) and len(piece) > len(CONTINUATION):
-      return piece[len(CONTINUATION) :]
-    first, code = piece[0], ord(piece[0])
-    if (
-      normalization.is_chinese(first)
-      or 0x3000 <= code < 0x3100
-      or code > 0xFF00
-    ):
+    if piece.startswith(CONTINUATION):
+      return piece.removeprefix(CONTINUATION)
+    is_special = id in self.special_ids and id != self.unk_id
+    if is_special or normalization.is_chinese(piece[0]):
       return piece
     return normalization.WORD_START + piece
 

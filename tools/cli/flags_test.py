@@ -129,7 +129,7 @@ def test_training_refusals():
       ["--phase_steps=9,4", "--train_batch_size=8,6,7"],
       "train_batch_size has 3 values for 2 phases",
     ),
-    ({"num_hidden_groups": 2}, ["--random_depths=2,5"], "2 groups of layers"),
+    ({"num_hidden_groups": 2}, ["--random_depths=2,5"], "2 groups and"),
     ({}, ["--random_depths=2,x"], "random_depths must be integers"),
   )
 

@@ -184,19 +184,15 @@ class SentencePieceTextLayer(TextLayer):
       model=self.tokenizer.model, out_type=tf.int32
     )
     # The parts of each piece, most of which are their own part.
-    parts = self.tokenizer.digit_comma_parts
-    self._counts = np.ones(self.vocab_size, np.int32)
-    self._counts[[*parts]] = [*map(len, parts.values())]
-    self._begins = np.cumsum(self._counts, dtype=np.int32) - self._counts
-    self._parts = np.zeros([self._counts.sum(), 4], np.int32)
-    self._parts[self._begins, 0] = np.arange(self.vocab_size)
-    self._parts[self._begins, 2] = _WHOLE
-    for i, row in parts.items():
-      begin = self._begins[i]
-      self._parts[begin : begin + len(row), :3] = row
-    mark = tokenization.WORD_START
-    is_space = [not piece.strip(mark) for piece in self._pieces]
-    self._parts[self._begins, 3] = is_space
+    split, mark = self.tokenizer.digit_comma_parts, tokenization.WORD_START
+    parts = [
+      split.get(i) or [(i, 0, _WHOLE, not piece.strip(mark))]
+      for i, piece in enumerate(self._pieces)
+    ]
+    self._part_splits = np.cumsum([0, *map(len, parts)])
+    self._parts = np.array(
+      [(*part, 0)[:4] for row in parts for part in row], np.int32
+    )
 
   def normalize(self, texts: tf.Tensor) -> tf.Tensor:
     """Applies `tokenization.normalize_text` to strings of any shape."""
@@ -228,15 +224,15 @@ class SentencePieceTextLayer(TextLayer):
       and <int32>[K, 4]: its id, its range in the visible characters of the
       piece, and whether it is only a space.
     """
-    counts, begins = (
-      tf.gather(tf.constant(x), ids.flat_values)
-      for x in (self._counts, self._begins)
+    parts = tf.RaggedTensor.from_row_splits(
+      tf.constant(self._parts), tf.constant(self._part_splits), validate=False
     )
-    piece, index, splits = table.repeat(counts)
-    rows = tf.gather(tf.constant(self._parts), tf.gather(begins, piece) + index)
-    splits = tf.gather(splits, ids.row_splits)
-    parts = tf.RaggedTensor.from_row_splits(rows[:, 0], splits, validate=False)
-    return parts, piece, rows
+    rows = tf.gather(parts, ids.flat_values)  # [(pieces), (parts), 4]
+    splits = tf.gather(rows.row_splits, ids.row_splits)
+    found = tf.RaggedTensor.from_row_splits(
+      rows.values[:, 0], splits, validate=False
+    )
+    return found, rows.value_rowids(), rows.values
 
   @functools.cached_property
   def _hidden(self) -> table.CharacterTable:

@@ -26,7 +26,6 @@ needs_shared = pytest.mark.skipif(
   not (_GOLDEN.exists() and RELEASED.exists() and _CORPUS.exists()),
   reason="the released vocabulary and real text are not on this machine",
 )
-both_cases = pytest.mark.parametrize("lower_case", [True, False])
 both_kinds = pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
 
 _SENTENCES = [
@@ -169,19 +168,9 @@ def test_equals_python(files, odd_files, kind, rules):
   assert _differing(odd, []) == []
 
 
-@both_cases
-def test_normalized_texts_equal_python(files, lower_case):
-  # Normalized texts, because SentencePiece ignores extra spaces.
-  _, graph = make_pair("sentencepiece", files["sentencepiece"], lower_case)
-  got = graph.normalize(tf.constant([_LINES])).numpy()[0].tolist()
-  assert [text.decode("utf-8") for text in got] == [
-    tokenization.normalize_text(line, lower_case) for line in _LINES
-  ]
-
-
 @pytest.mark.golden
 @needs_shared
-@both_cases
+@pytest.mark.parametrize("lower_case", [True, False])
 def test_equals_python_on_goldens_and_real_text(files, lower_case):
   golden, lines = real_lines(2000)
   lines += golden
@@ -197,7 +186,7 @@ def test_equals_python_on_each_character(odd_files, kind):
   codes = [*range(0xD800), *range(0xE000, 0x33480), *range(0xE0000, 0xE0200)]
   texts = [f"a{chr(c)} {chr(c)}Σz{chr(c)}" for c in [*codes, 0xFFFFE, 0x10FFFF]]
   # Letters that nothing changes are alike.
-  texts = [text for i, text in enumerate(texts) if i % 7 == 0 or i < 0x3000]
+  texts = [text for i, text in enumerate(texts) if i % 29 == 0 or i < 0x3000]
   assert _differing(make_pair(kind, odd_files[kind]), texts) == []
 
 
@@ -217,19 +206,11 @@ def test_invalid_bytes_are_not_counted(odd_files, kind):
     assert tuple(row) == expected, text
 
 
-@pytest.mark.parametrize(
-  "name",
-  [
-    name
-    if name in ("bpe", "identity", "suffix")
-    else pytest.param(name, marks=pytest.mark.heavy)
-    for name in text_offsets_test.OTHER_OPTIONS
-  ],
-)
+@pytest.mark.parametrize("name", text_offsets_test.OTHER_OPTIONS)
 def test_models_with_other_options(tmp_path, name):
   options = text_offsets_test.OTHER_OPTIONS[name]
   file = text_offsets_test.train(tmp_path / "other", **options)
-  lines = _LINES + _SENTENCES + toy_vocabulary.odd_texts(60, seed=5)
+  lines = _LINES + _SENTENCES + toy_vocabulary.odd_texts(20, seed=5)
   assert _differing(make_pair("sentencepiece", file), lines) == []
 
 
