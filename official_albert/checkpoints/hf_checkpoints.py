@@ -184,6 +184,12 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
   if type(step) is int and 0 <= step < 2**63:
     result.tensors[checkpoint_names.GLOBAL_STEP] = np.int64(step)
   result.notes += notes
+  if config.hidden_act == "gelu_erf":
+    result.notes.append(
+      f"{config_path} has hidden_act {settings['hidden_act']!r}, the exact "
+      "GELU. Google's releases were trained with the tanh form: write gelu_new "
+      "there if these weights are of one (transformers issue 2395)."
+    )
   result.tokenizer = hf_tokenizer_reader.read(path, result.notes)
   result.labels = labels
   if problem:

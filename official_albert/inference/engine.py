@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
+from official_albert import tokenization
 from official_albert.serving import IDS, Tensors
 from official_albert.tasks import common
 from official_albert.tasks.answer_fields import ERROR
@@ -19,6 +20,8 @@ from official_albert.tasks.answer_fields import ERROR
 _UNUSED = ("sequence_output", *IDS)
 # The number of batches that are sorted together.
 _WINDOW_BATCHES = 32
+# Sorting needs no difference between longer texts, which would take long.
+_MOST_CHARACTERS = 4000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +33,24 @@ class Backend:
     function: takes texts by role, <string>[B] or of options <string>[B, 4];
       returns tensors [B, ...] with the names of the signature's outputs.
     about: a description of the model, for messages.
+    tokenizer: the tokenizer of the model.
   """
 
   roles: tuple[str, ...]
   function: Callable[..., Tensors]
   about: str
+  tokenizer: tokenization.Tokenizer
+
+  def lengths(self, rows: Sequence[common.Record]) -> list[int]:
+    """Returns the length of each row in tokens.
+
+    Sorted by characters, batches would compute a fifth more.
+    """
+    texts = [
+      " ".join("".join(row.cells[x])[:_MOST_CHARACTERS] for x in self.roles)
+      for row in rows
+    ]
+    return [len(ids) for ids in self.tokenizer.encode_batch(texts)]
 
   def __call__(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns the outputs of the signature for each of B rows.
@@ -50,11 +66,6 @@ class Backend:
       name: _to_numpy(x) for name, x in outputs.items() if name not in _UNUSED
     }
     return [dict(zip(values, row)) for row in zip(*values.values())]
-
-
-def _characters(row: common.Record, roles: Sequence[str]) -> int:
-  """Returns the length of a row, which tells about that in tokens."""
-  return sum(len("".join(row.cells[role])) for role in roles)
 
 
 def _to_numpy(tensor: tf.Tensor) -> np.ndarray:
@@ -95,7 +106,7 @@ def predict(
   while window := list(itertools.islice(rest, batch_size * _WINDOW_BATCHES)):
     order = np.arange(len(window))
     if len(window) > batch_size:  # A single batch needs no order.
-      lengths = [_characters(row, backend.roles) for row in window]
+      lengths = backend.lengths(window)
       # The longest first: if memory is too small, the first batch shows it.
       order = np.argsort(-np.array(lengths), kind="stable")
     answers: dict[int, Mapping[str, Any]] = {}

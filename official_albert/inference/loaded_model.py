@@ -323,6 +323,7 @@ class LoadedModel:
       tuple(role for role in ROLES if role in inputs),
       self._function(module, signature),
       self.about,
+      self.tokenizer,
     )
 
   def _need_tokenizer(self) -> None:

@@ -161,9 +161,10 @@ class HubPreprocessor(HubObject):
   tensorflow/albert_en_preprocess/3 differs.
 
   Attributes:
-    tokenize: maps <string>[B] to <int32>[B, (tokens)]. It returns all tokens,
-      so with SentencePiece, its time grows with the square of a run of
-      characters that the vocabulary does not have: 1.4 s for 256 KiB. Its
+    tokenize: maps <string>[B] to <int32>[B, (tokens)], or with WordPiece to
+      <int32>[B, (words), (tokens)]. It returns all tokens, so with
+      SentencePiece, its time grows with the square of a run of characters that
+      the vocabulary does not have: 1.4 s for 256 KiB. Its
       `get_special_tokens_dict()` returns `start_of_sequence_id`,
       `end_of_segment_id`, `padding_id`, `mask_id` and `vocab_size`, <int32>[]
       each.
@@ -178,10 +179,12 @@ class HubPreprocessor(HubObject):
         f"seq_length must be at least 5, got {seq_length}: [CLS], two [SEP] "
         "and a token of each of two texts need as many."
       )
+    by_words = isinstance(text_layer, in_graph.WordPieceTextLayer)
+    tokens_of = text_layer.tokenize_words if by_words else text_layer.tokenize
 
     def tokens(sentences, most=0):
       checked = request_checks.check_texts({"sentences": sentences})
-      return text_layer.tokenize(checked["sentences"], most)
+      return tokens_of(checked["sentences"], most)
 
     special = {
       "start_of_sequence_id": text_layer.cls_id,
@@ -210,11 +213,12 @@ class HubPreprocessor(HubObject):
 
     preprocess.get_concrete_function(_TEXTS)
     tokenize.get_concrete_function(_TEXTS)
-    segment = tf.RaggedTensorSpec([None, None], tf.int32)
-    for segments in ([segment], [segment, segment]):
-      bert_pack_inputs.get_concrete_function(
-        segments, seq_length=tf.TensorSpec([], tf.int32)
-      )
+    for rank in (2, 3):  # Tokens, or words of tokens.
+      segment = tf.RaggedTensorSpec([None] * rank, tf.int32)
+      for segments in ([segment], [segment, segment]):
+        bert_pack_inputs.get_concrete_function(
+          segments, seq_length=tf.TensorSpec([], tf.int32)
+        )
     super().__init__(preprocess)
     self.tokenize = HubObject(tokenize)
     self.tokenize.get_special_tokens_dict = get_special_tokens_dict
@@ -235,13 +239,14 @@ def pack_segments(
 ) -> dict[str, tf.Tensor]:
   """Packs tokenized texts: [CLS] A [SEP] B [SEP], then padding.
 
-  `segments` are one or two of <int32>[B, (tokens)], and `seq_length` is S, at
-  least 2 for one and 3 for two. The longer text loses its last tokens, as in
-  `tokenization.pack_pair` and tensorflow_text's RoundRobinTrimmer. The second
-  one and its [SEP] have type 1.
+  `segments` are one or two of <int32>[B, (tokens)], whose further ragged axes
+  are flattened, and `seq_length` is S, at least 2 for one and 3 for two. The
+  longer text loses its last tokens, as in `tokenization.pack_pair` and
+  tensorflow_text's RoundRobinTrimmer. The second one and its [SEP] have type 1.
   """
-  first, second = segments if len(segments) == 2 else (*segments, None)
-  room = seq_length - 1 - len(segments)
+  flat = [x.merge_dims(1, -1) if x.shape.rank > 2 else x for x in segments]
+  first, second = flat if len(flat) == 2 else (*flat, None)
+  room = seq_length - 1 - len(flat)
   has_room = request_checks.refuse_unless(
     tf.greater_equal(room, 0), "seq_length is too small for [CLS] and [SEP]"
   )

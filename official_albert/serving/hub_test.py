@@ -223,14 +223,16 @@ def test_empty_batches_and_tf_data(preprocessor):
   assert shapes == [(2, 13), (2, 13), (1, 13)]
 
 
-def test_word_pieces(tmp_path):
+def test_word_pieces_come_by_words(tmp_path):
   (tmp_path / "vocab.txt").write_text("\n".join(_PIECES), "utf-8")
   file = str(tmp_path / "vocab.txt")
   layer = in_graph.make_text_layer("wordpiece", file, True)
   loaded = _save_preprocessor(layer, tmp_path / "module", 16)
   lines = ["The mill turns,", "\u4e2d\u4e2d x", ""]
   tokens = loaded.tokenize(tf.constant(lines))
-  assert tokens.to_list() == [[5, 6, 7, 8, 9], [10, 10, 1], []]
+  assert tokens.to_list() == [[[5], [6], [7, 8], [9]], [[10], [10], [1]], []]
+  python = tokenization.WordPieceTokenizer(file, True)
+  assert tokens.merge_dims(1, 2).to_list() == python.encode_batch(lines)
   for length in (12, tf.constant(12)):
     packed = loaded.bert_pack_inputs([tokens, tokens], seq_length=length)
     assert packed["input_word_ids"][1].numpy().tolist() == [

@@ -44,6 +44,17 @@ def test_refused_exports(tmp_path):
     inference.open_model(str(folder))
 
 
+def test_rows_are_sorted_by_their_tokens(tmp_path):
+  run = toy_runs.write_pretrained(str(tmp_path / "run"))
+  backend = inference.open_model(run).backend("encode_pair")
+  # SentencePiece's time grows with the square of unknown characters.
+  unknown = "東" * 30_000
+  texts = ["", "a day", unknown, unknown + " a day" * 9, "東" + " a day" * 9]
+  rows = input_rows({"text_a": text, "text_b": "a day"} for text in texts)
+  none, day, cut, longer, whole = backend.lengths([*rows])
+  assert 2 * none == day < whole and none < cut == longer < whole
+
+
 class Letters:
   """A backend that counts the letters of each row, and its batches."""
 
@@ -52,6 +63,9 @@ class Letters:
   def __init__(self, longest_shared=99):
     self.batches = []
     self._longest_shared = longest_shared
+
+  def lengths(self, rows):
+    return [len(row.cells["text"]) for row in rows]
 
   def __call__(self, rows):
     texts = [row["text"] for row in rows]

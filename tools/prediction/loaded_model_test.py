@@ -276,7 +276,6 @@ def test_formats_of_a_pretrained_model(folder, tmp_path):
     model = albert.load(path)
     assert model.methods == ("embed", "fill_mask", "sentence_order")
     assert model.fill_mask(_MASKS) == expected, path
-  assert any("transformers" in note for note in model.source.notes)
   shorter = albert.load(run, max_seq_length=9)
   assert len(shorter.fill_mask("[MASK]" * 20)) == 7
 

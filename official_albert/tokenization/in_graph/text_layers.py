@@ -344,11 +344,14 @@ class WordPieceTextLayer(TextLayer):
     return words, begins, ends
 
   def tokenize(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
+    return self.tokenize_words(texts, most).merge_dims(1, 2)
+
+  def tokenize_words(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
+    """Returns ids by words: <string>[B] to <int32>[B, (words), (pieces)]."""
     words, _, _ = self._split_words(self._normalize(texts, most))
     if most:  # Each word becomes an id or more.
       words = words[:, :most]
-    ids = self._tokenizer.tokenize(words.flat_values)
-    return words.with_flat_values(ids).merge_dims(1, 2)
+    return words.with_flat_values(self._tokenizer.tokenize(words.flat_values))
 
   def tokenize_with_offsets(self, texts: tf.Tensor) -> table.EncodedTexts:
     normal = self._normalize(texts)
