@@ -9,8 +9,8 @@ tools.create_pretraining_data reads), DATA has the folders glue, squad and race.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
 the same --output_dir share equal models. The same command resumes a run that
-was killed. After each model, it writes OUT/table_NAME.md, .json and .png: our
-numbers next to the paper's.
+was killed. After each model, it prints OUT/table_NAME.md and writes it, .json
+and .png: our numbers next to the paper's.
 """
 
 from __future__ import annotations
@@ -102,9 +102,7 @@ def main(argv) -> None:
     _DRY_RUN.value,
   )
   for table in selected:
-    rows: dict[str, dict[str, list]] = {
-      label: collections.defaultdict(list) for label in table.rows
-    }
+    rows: dict = {x: collections.defaultdict(list) for x in table.rows}
     steps, seeds = runner.steps_of(table), _SEEDS.value
     notes = f"{steps:,} steps, {seeds} seeds from {_SEED}"
     for seed in range(_SEED, _SEED + seeds):
@@ -112,9 +110,7 @@ def main(argv) -> None:
         for name, value in runner.run(table, row, seed).items():
           rows[label][name].append(value)
         if not _DRY_RUN.value:
-          written = report.write(table, tasks, rows, notes, runner.output_dir)
-    if not _DRY_RUN.value:
-      print(written, flush=True)
+          print(report.write(table, tasks, rows, notes, runner.output_dir))
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def test_a_table_from_text_to_markdown(folders, tmp_path):
   assert "with additional data" in text and "1 seeds from 12345" in text
   record = json.loads((tmp_path / "out" / "table_7.json").read_text())
   for values in record["rows"].values():
-    assert {"MLM loss", "MLM", "SST-2", "parameters"} <= {*values}
+    assert {"MLM loss", "MLM", "SST-2", "million parameters"} <= {*values}
   assert (tmp_path / "out" / "table_7.png").exists()
   [again] = many_commands.run("run_experiments", [arguments])
   assert not again.code

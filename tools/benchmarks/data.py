@@ -13,7 +13,7 @@ from typing import Any
 from official_albert import modeling, tfrecords
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.benchmarks import turns
-from official_albert.tools.cli import child_programs
+from official_albert.tools.cli import child_programs, printing
 
 _MASKINGS = ("static", "dynamic")
 _WORKERS = (1, 2)
@@ -70,8 +70,8 @@ def run(benchmark: str, options: turns.Options) -> None:
         "masking": masking,
         "workers": str(workers),
         "tokens": f"{tokens:,}",
-        "seconds": turns.spread(times, ".1f"),
-        "tokens/s": turns.spread([tokens / x for x in times], ",.0f"),
+        "seconds": printing.spread(times, ".1f"),
+        "tokens/s": printing.spread([tokens / x for x in times], ",.0f"),
         "written": f"{size / 1e6:.1f} MB",
         "largest process": f"{max(peaks) / 2**20:.0f} MiB",
         "tokens/s read": f"{read:,.0f}",

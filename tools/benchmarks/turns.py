@@ -12,7 +12,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -133,25 +132,14 @@ class Result:
     rates, results = self.tokens_per_second, self.results
     return {
       "system": self.system,
-      "tokens/s": spread(rates, ",.0f"),
-      "ms a step": spread([1e3 * tokens / rate for rate in rates], ".1f"),
-      "ours, times as fast": spread(self.ratios, ".2f"),
+      "tokens/s": printing.spread(rates, ",.0f"),
+      "ms a step": printing.spread([1e3 * tokens / x for x in rates], ".1f"),
+      "ours, times as fast": printing.spread(self.ratios, ".2f"),
       "peak memory": f"{self.facts['peak_bytes'] / 2**30:.2f} GiB",
       # Losses, or means of outputs.
       "first and last result": f"{results[0]:.2f}, {results[steps - 1]:.2f}",
       "set up as": self.facts["about"],
     }
-
-
-def spread(values: Sequence[float], form: str) -> str:
-  """Returns the median of numbers and their range, or "" without numbers."""
-  if not values:
-    return ""
-  middle, low, high = (
-    format(x, form)
-    for x in (statistics.median(values), min(values), max(values))
-  )
-  return f"{middle} ({low} to {high})"
 
 
 class Peer:

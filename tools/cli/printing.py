@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import logging
+import statistics as statistics_lib
 import sys
 import time
-from typing import Any, Iterable, Mapping, Sequence, TextIO
+from typing import Any, Callable, Iterable, Mapping, Sequence, TextIO
 
 from official_albert import files
 
@@ -16,6 +17,18 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
   import tabulate  # Few starts of a program print a table.
 
   return tabulate.tabulate(rows, columns, "github", disable_numparse=True)
+
+
+def spread(
+  values: Sequence[float],
+  form: str,
+  average: Callable[[Sequence[float]], float] = statistics_lib.median,
+) -> str:
+  """Returns the average of numbers, and their range if they differ."""
+  if not values:
+    return ""
+  middle, low, high = (format(x(values), form) for x in (average, min, max))
+  return middle if low == high else f"{middle} ({low} to {high})"
 
 
 def statistics_table(splits: Mapping[str, Mapping[str, Any]]) -> str:

@@ -29,14 +29,15 @@ _AVERAGES = {
 def test_a_table_is_read():
   table = tables.TABLES["4"]
   assert (table.title, len(table.rows)) == ("Sharing strategies", 10)
-  assert table.columns == ["MLM loss", "MLM"]
+  assert table.columns == [tables.SIZE, "MLM loss", "MLM"]
   row = table.rows["E 128, shared-FFN"]
   assert row.flags == {"E": 128, "sharing": "ffn"}
   assert row.paper["SQuAD1.1"] == (88.9 + 81.6) / 2
   assert row.paper["RACE"] == 64.4
-  assert row.paper_parameters == "38M"
+  assert row.paper[tables.SIZE] == 38
   assert not table.rows["E 128, 3 groups"].paper
-  assert tables.TABLES["2"].rows["BERT-xlarge"].paper.keys() == {*tables.TASKS}
+  row = tables.TABLES["8"].rows["with dropout"]
+  assert row.paper.keys() == {*tables.TASKS}
 
 
 @pytest.mark.parametrize("name", _AVERAGES)
@@ -210,7 +211,7 @@ def test_numbers_are_read_and_finished_commands_are_not_given(
   for _ in range(2):
     runner = _runner(str(tmp_path), ["SQuAD2.0"], dry_run=False)
     values = runner.run(table, table.rows["SOP"], 3)
-    assert values.pop("parameters") > 1000
+    assert 0.1 < values.pop(tables.SIZE) < 10
     assert values == {
       **{"MLM loss": 4.5, "MLM": 25.0, "NSP": 75.0, "SOP": 50.0},
       "SQuAD2.0": 55.0,
@@ -231,7 +232,7 @@ def test_a_failure_names_its_command(tmp_path, monkeypatch):
 
 _ROWS = {
   "no additional data": {
-    "parameters": [1_234_567] * 2,
+    tables.SIZE: [1.234567] * 2,
     "MLM loss": [4.5, 4.25],
     "MLM": [25.0, 26.5],
     "SST-2": [80.0, 81.0],
@@ -251,15 +252,16 @@ def test_numbers_are_beside_the_papers(tmp_path):
   header, _, first, second = (line[1:-1] for line in lines[2:6])
   # The paper has no numbers on held-out text.
   assert header == [
-    *("", "parameters", "paper's", "MLM loss", "MLM", "SQuAD1.1", "paper"),
-    *("SST-2", "paper", "Avg", "paper"),
+    *("", "million parameters", "million parameters, paper"),
+    *("MLM loss", "MLM", "SQuAD1.1", "SQuAD1.1, paper"),
+    *("SST-2", "SST-2, paper", "Avg", "Avg, paper"),
   ]
   assert first == [
-    *("no additional data", "1.23M", "12M", "4.375 (4.250 to 4.500)"),
+    *("no additional data", "1.235", "12.0", "4.375 (4.250 to 4.500)"),
     *("25.8 (25.0 to 26.5)", "55.0 (50.0 to 60.0)", "85.8"),
     *("80.5 (80.0 to 81.0)", "90.3", "67.8 (65.5 to 70.0)", "88.0"),
   ]
-  assert second[1:5] == ["", "12M", "4.125", ""] and second[7] == "82.0"
+  assert second[1:5] == ["", "12.0", "4.125", ""] and second[7] == "82.0"
   assert second[5:7] == ["", "85.2"] and second[9:] == ["", "89.0"]
   record = json.loads((tmp_path / "table_7.json").read_text())
   assert record["rows"]["with additional data"] == {

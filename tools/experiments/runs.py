@@ -38,10 +38,8 @@ class Runner:
   task_dirs: Mapping[str, str]  # --data_dir of the tasks to fine-tune on.
   output_dir: str
   dry_run: bool
-
-  def __post_init__(self):
-    self._given: set[str] = set()
-    self._model = ""  # The latest one.
+  _given: set[str] = dataclasses.field(default_factory=set)  # Commands.
+  _model: str = ""  # The latest one.
 
   def steps_of(self, table: tables.Table) -> int:
     """Returns the updates of the models of a table."""
@@ -110,7 +108,6 @@ class Runner:
       "random_seed": seed,
       "eval_steps": every,
       "save_checkpoints_steps": every,
-      "keep_checkpoint_max": 1,
       **self.training,
     }
     if "more_data" in row.flags:
@@ -173,13 +170,11 @@ class Runner:
 
   def run(
     self, table: tables.Table, row: tables.Row, seed: int
-  ) -> dict[str, Any]:
-    """Runs a row; returns its `parameters`, and its numbers by column."""
+  ) -> dict[str, float]:
+    """Runs a row; returns its numbers by column."""
     steps = self.steps_of(table)
     model = self._pretrain(row, steps, seed)
-    values: dict[str, Any] = {
-      "parameters": tables.config(row).parameter_count()
-    }
+    values = {tables.SIZE: tables.config(row).parameter_count() / 1e6}
     metrics = {} if self.dry_run else run_logs.read_metrics(model, "eval")[-1]
     for pair in (tables.NSP, tables.SOP):
       if pair in table.columns:  # The last one is the same text for all rows.

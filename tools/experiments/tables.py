@@ -34,6 +34,7 @@ TASKS = {
   "RACE": ("race", "race/RACE*", "max_seq_length=128 max_qa_length=48"),
 }
 # Titles of other columns.
+SIZE = "million parameters"
 LOSS, ACCURACY, NSP, SOP = "MLM loss", "MLM", "NSP", "SOP"  # On held-out text.
 _DROPOUT = "hidden_dropout_prob={0} attention_probs_dropout_prob={0}"
 # Name and title; rows. The numbers are of `TASKS`, in table 5 of MLM, NSP and
@@ -128,7 +129,6 @@ class Row(NamedTuple):
 
   flags: Mapping[str, Any]
   paper: Mapping[str, float]  # The paper's numbers by column.
-  paper_parameters: str  # As printed: "12M".
 
 
 class Table(NamedTuple):
@@ -143,19 +143,21 @@ class Table(NamedTuple):
 def _parse_table(text: str) -> Table:
   heading, *lines = text.strip().splitlines()
   name, title = heading.split(": ", 1)
-  columns, printed = [LOSS, ACCURACY], [*TASKS]
+  columns, printed = [SIZE, LOSS, ACCURACY], [SIZE, *TASKS]
   if name == "5":
     columns += [NSP, SOP]
     printed = [ACCURACY, NSP, SOP, *TASKS]
   rows = {}
   for line in filter(None, lines):
     label, flags, numbers = (x.strip() for x in f"{line} ||".split("|")[:3])
-    cells = numbers.split()
-    parameters = cells.pop(0) if cells and cells[0][-1] == "M" else ""
     # SQuAD counts as the mean of F1 and exact match, as in the paper's "Avg".
-    values = (statistics.mean(map(float, x.split("/"))) for x in cells)
-    named = dict(zip(printed, values))
-    rows[label] = Row(parse_flags(flags), named, parameters)
+    values = [
+      statistics.mean(map(float, x.rstrip("M").split("/")))
+      for x in numbers.split()
+    ]
+    # From the last one, as some tables have no number of parameters.
+    paper = dict(zip(reversed(printed), reversed(values)))
+    rows[label] = Row(parse_flags(flags), paper)
   return Table(name, title, columns, rows)
 
 
@@ -168,13 +170,12 @@ MODEL = dict(
   initializer_range=0.05, max_position_embeddings=128, vocab_size=2000
 )
 _RECIPE = recipes.get_recipe("small_budget")
-_OF_RECIPE = (
-  "optimizer bias_correction beta_2 weight_decay learning_rate "
-  "learning_rate_decay masked_lm_prob init_neighbor_attention precision "
-  "train_batch_size eval_batch_size"
-)
 DATA = {**_RECIPE.data, "dupe_factor": 1, "heldout_share": 0.01}
-TRAINING = {name: _RECIPE.settings[name] for name in _OF_RECIPE.split()}
+TRAINING = {
+  name: value
+  for name, value in _RECIPE.settings.items()
+  if "steps" not in name and name != "init_word_vectors"
+}
 # With AdamW, some runs of an epoch stay at chance. Measures the last weights; a
 # search for the best would double the time.
 FINETUNING = parse_flags(
