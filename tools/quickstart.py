@@ -14,6 +14,7 @@ import json
 import os
 import resource
 import shlex
+import statistics
 import subprocess
 import sys
 import time
@@ -150,9 +151,9 @@ def steps_that_fit(records: str, folder: str, minutes: float) -> int:
   """Returns the number of updates in `minutes`, measured in `folder`."""
   # The speed is the median of ten loops.
   train(records, folder, 250, steps_per_loop=25)
-  log = run_logs.read_report(os.path.join(folder, run_logs.METRICS_FILE))
-  summary = run_logs.summarize_run(log)
-  rate = summary["sequences_per_second"] / _RECIPE.batch
+  log = run_logs.read_metrics(folder, "train")[1:]  # The first one compiles.
+  speed = statistics.median(loop["sequences_per_second"] for loop in log)
+  rate = speed / _RECIPE.batch
   steps = max(100, int(rate * minutes * 60) // 100 * 100)
   about = f"{rate:.1f} steps/s: {minutes:g} minutes are {steps:,} steps"
   print(about, flush=True)

@@ -114,12 +114,8 @@ def test_the_steps_are_those_of_the_measured_speed(tmp_path, monkeypatch):
   monkeypatch.setattr(quickstart, "train", lambda *unused, **more: None)
   # 10 updates of 32 sequences a second; the first loop compiles.
   log = [
-    {"kind": "start", "step": 0, "unix_time_seconds": 0},
-    *(
-      {"kind": "train", "step": step, "unix_time_seconds": step}
-      | {"sequences_per_second": speed}
-      for step, speed in ((25, 9.0), (50, 320.0), (75, 320.0))
-    ),
+    {"kind": "train", "step": step, "sequences_per_second": speed}
+    for step, speed in ((25, 9.0), (50, 320.0), (75, 320.0))
   ]
   text = "".join(json.dumps(record) + "\n" for record in log)
   (tmp_path / "metrics.jsonl").write_text(text)

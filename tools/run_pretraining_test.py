@@ -225,7 +225,7 @@ def test_recipe_learning_rate_schedule_and_report(folder, tmp_path):
   assert done.out.endswith(f"curves in {model_dir / 'curves.png'}\n")
   assert (model_dir / "curves.png").read_bytes().startswith(b"\x89PNG")
   report = json.loads((model_dir / "report.json").read_text())
-  assert (report["last_step"], report["restarts"]) == (5, 0)
+  assert report["last_step"] == 5
 
 
 @pytest.mark.heavy

@@ -96,13 +96,6 @@ class Reporter:
     """Prints one line."""
     print(text, file=self._stream, flush=True)
 
-  def event(self, kind: str, step: int, **values: float) -> None:
-    """Appends a line to metrics.jsonl."""
-    record = {"kind": kind, "step": step, run_logs.TIME: time.time()}
-    self._file.write(json.dumps({**record, **values}) + "\n")
-    if kind != "train":
-      self.flush()
-
   def training(
     self,
     step: int,
@@ -150,33 +143,28 @@ class Reporter:
     self.note(f"step {step:,} held-out{where}  {_line(values)}")
 
   def finish(self, metric: str, best: Optional[Mapping[str, Any]]) -> None:
-    """Summarizes the run on the terminal and in report.json.
+    """Writes report.json: the last and the best step, and their losses.
 
     `best` is the record of the best checkpoint by `metric`; None without one.
     """
     self.flush()
-    records = run_logs.read_report(
-      os.path.join(self._model_dir, run_logs.METRICS_FILE)
-    )
-    s = {
+    last = run_logs.read_metrics(self._model_dir, "train")[-1]
+    report = {
       "best_metric": metric,
       "best_step": best and best["step"],
       "best_value": best and best["values"][metric],
-      **run_logs.summarize_run(records),
+      "last_step": last["step"],
+      "last_loss": last.get("loss"),
     }
     path = os.path.join(self._model_dir, run_logs.REPORT_FILE)
-    files.write_json(path, s)
+    files.write_json(path, report)
     about_best = "no best checkpoint is kept"
     if best:
       about_best = (
-        f"best held-out {metric} {s['best_value']:.4g} at step "
-        f"{s['best_step']:,}"
+        f"best held-out {metric} {best['values'][metric]:.4g} at step "
+        f"{best['step']:,}"
       )
-    self.note(
-      f"{about_best}; {s['tokens_per_second']:,.0f} tokens/s (median); "
-      f"{run_logs.duration(s['training_seconds'])} of training in all, "
-      f"{s['restarts']} restarts; more in {path}"
-    )
+    self.note(f"{about_best}; more in {path}")
 
   def _write(
     self, kind: str, step: int, values: objective.Values, **labels: int
@@ -195,7 +183,10 @@ class Reporter:
     for name, value in values.items():
       tf.summary.scalar(name, value)
     logged = {name: x for name, x in values.items() if "/" not in name}
-    self.event(kind, step, **logged, **labels)
+    record = {"kind": kind, "step": step, "unix_time_seconds": time.time()}
+    self._file.write(json.dumps({**record, **logged, **labels}) + "\n")
+    if kind != "train":
+      self.flush()
 
 
 def _line(values: objective.Values) -> str:

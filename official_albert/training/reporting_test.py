@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 
 import pytest
 import tensorflow as tf
@@ -34,7 +33,6 @@ def test_numbers_reach_terminal_tensorboard_and_file(tmp_path):
   )
   plan = reporting.Plan([task, task], cfg)
   with reporting.Reporter(str(tmp_path), stream) as report:
-    report.event("start", 0)
     values = {"loss": 2.5, "a_loss": 2.0, "a_accuracy": 0.25, "x_norm": 3.0}
     values["learning_rate"] = 1e-3
     report.training(10, 40, values, {}, *plan.speeds(10, 10, 2.0))
@@ -71,7 +69,6 @@ def test_reports_of_training_reach_a_bucket_once_a_minute(
   plan = reporting.Plan([toy_task.ToyTask()], toy_task.config(tmp_path))
   with reporting.Reporter(str(tmp_path), io.StringIO()) as report:
     monkeypatch.setattr(reporting.files, "is_remote", lambda path: True)
-    report.event("start", 0)
     values = {f"{i}_loss": 1.0 for i in range(20)}
     seen = []
     for step in (1, 2, 3, 4):
@@ -79,8 +76,8 @@ def test_reports_of_training_reach_a_bucket_once_a_minute(
       seen.append(logged())
     report.flush()
     seen.append(logged())
-  # The first line is the start's; the second report is not there yet.
-  assert [lines for lines, _ in seen] == [2, 2, 4, 4, 5]
+  # The second report is not there yet.
+  assert [lines for lines, _ in seen] == [1, 1, 3, 3, 4]
   sizes = [size for _, size in seen]
   assert sizes[0] == sizes[1] < sizes[2] == sizes[3] < sizes[4]
 
@@ -110,9 +107,7 @@ def test_resumed_and_cut_files_can_be_read(tmp_path):
     {"kind": "eval", "step": 20, "loss": 9.0},
     {"kind": "train", "step": 20, "loss": 2.5},
   ]
-  wrong = ["7", "[" * 10**5, '{"kind": "train"}', '{"kind": "a", "step": "3"}']
-  text = "".join(f"{x}\n" for x in [*map(json.dumps, lines), *wrong])
-  text += '{"kind": "tr'
+  text = "".join(f"{json.dumps(x)}\n" for x in lines) + '{"kind": "tr'
   (tmp_path / run_logs.METRICS_FILE).write_text(text)
   train = run_logs.read_metrics(str(tmp_path), "train")
   assert [(r["step"], r["loss"]) for r in train] == [(10, 3.0), (20, 2.5)]
@@ -147,7 +142,7 @@ def describe(**changes):
   return plan.describe(1234567, tf.distribute.OneDeviceStrategy("/cpu:0"))
 
 
-def test_the_plan_of_a_run(tmp_path):
+def test_the_plan_of_a_run():
   phases = (Phase(4), Phase(2, train_batch_size=6))
   # 4 * 12 + 2 * 6 sequences of 3 tokens and 60 operations.
   assert describe(phases=phases)[1] == (
@@ -161,59 +156,3 @@ def test_the_plan_of_a_run(tmp_path):
     "lamb, learning rate 0 to 0.01 in 2 steps, then to 0 (original)",
   ]
   assert describe() == lines
-  _, weights, log = toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
-  count = sum(w.size for w in weights)
-  assert f"toy: {count} parameters, float32, 1 x " in log
-  assert lines[1] in log and lines[2] in log
-
-
-# The summary.
-
-
-def at(kind, step, seconds, **values):
-  return {"kind": kind, "step": step, "unix_time_seconds": seconds, **values}
-
-
-def trained(step, seconds, speed, loss=1.0):
-  names = "sequences_per_second tokens_per_second model_flops_per_second"
-  speeds = zip(names.split(), (speed / 8, speed, speed * 5))
-  return at("train", step, seconds, loss=loss, **dict(speeds))
-
-
-# Killed after step 30, whose checkpoint was that of step 20; then stopped
-# before its first step, and preempted at step 40, with the end at step 50.
-RECORDS = [
-  at("start", 0, 100),
-  at("eval", 0, 101, loss=9.0),
-  trained(10, 110, 5),  # Compiles.
-  trained(20, 120, 70),
-  at("eval", 20, 123, loss=3.0),
-  trained(30, 131, 90),
-  at("start", 20, 900),
-  at("start", 20, 1001),
-  trained(30, 1011, 7),
-  trained(40, 1021, 80, loss=4.0),
-  at("start", 40, 5001),
-  trained(50, 5008, 6, loss=2.5),
-  at("eval", 50, 5010, loss=math.nan),
-]
-
-
-def test_summary_of_a_run_with_accidents():
-  assert run_logs.summarize_run(RECORDS) == {
-    "last_step": 50,
-    "last_loss": 2.5,
-    # Of 70, 90 and 80.
-    "sequences_per_second": 10.0,
-    "tokens_per_second": 80,
-    "model_flops_per_second": 400,
-    "restarts": 2,
-    # 31 + 20 + 7; the hours between do not count.
-    "training_seconds": 58,
-  }
-  # A single loop is the only one to measure speed with.
-  summary = run_logs.summarize_run(RECORDS[:3])
-  assert summary["tokens_per_second"] == 5 and summary["restarts"] == 0
-  assert summary["training_seconds"] == 10
-  with pytest.raises(ValueError, match="no training was logged"):
-    run_logs.summarize_run(RECORDS[:2])

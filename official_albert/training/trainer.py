@@ -175,7 +175,6 @@ class Trainer:
     for line in self._plan.describe(parameters, self._strategy):
       self._report.note(line)
     self._restore()
-    self._report.event("start", self.step)
     with self._watch:
       self._begin_phase()
       if self._record and self._is_chief and not self.is_over:
