@@ -22,7 +22,7 @@ collect_ignore = [
 ]
 
 # Of the fuzzer (tools/testing/fuzz.py): the same few inputs in each run of the
-# tests, new ones in each of the program.
+# tests, new ones with --hypothesis-profile=fuzz.
 _profile = hypothesis.settings(
   database=None,
   deadline=datetime.timedelta(seconds=20),

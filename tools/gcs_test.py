@@ -13,7 +13,7 @@ import re
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, runs
+from official_albert import runs
 from official_albert.tasks import common
 from official_albert.testing import fake_gcs, toy_task
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
@@ -89,9 +89,7 @@ def write_inputs(folder: pathlib.Path) -> None:
   for split, count in (("train", 40), ("dev", 11), ("test", 5)):
     label = "" if split == "test" else "mood"
     toy_data.write_table(str(folder / f"{split}.tsv"), count, label)
-  config = AlbertConfig(
-    **toy_runs.SIZES, vocab_size=45, hidden_dropout_prob=0.2
-  )
+  config = toy_runs.config(45, hidden_dropout_prob=0.2)
   config.to_json_file(str(folder / "albert_config.json"))
 
 

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from official_albert import AlbertConfig, runs
+from official_albert import runs
 from official_albert.testing import toy_task
 from official_albert.tools.testing import toy_data, toy_runs
 
@@ -134,11 +134,8 @@ def fixture_lanes(tmp_path_factory):
   toy_data.write_corpus(str(text / "corpus.txt"), 60)
   for split, count in (("train", 40), ("dev", 11)):
     toy_data.write_table(str(text / f"{split}.tsv"), count)
-  config = AlbertConfig(
-    **toy_runs.SIZES,
-    vocab_size=45,
-    hidden_dropout_prob=0.2,
-    attention_probs_dropout_prob=0.1,
+  config = toy_runs.config(
+    45, hidden_dropout_prob=0.2, attention_probs_dropout_prob=0.1
   )
   config.to_json_file(str(text / "albert_config.json"))
   folders = {name: text / name for name in _PYTHONS}

@@ -43,9 +43,8 @@ def folder(tmp_path_factory):
     ("bare", 24, 0.0),
   ):
     toy_runs.write_records(str(path), name, length, share)
-  config = AlbertConfig(
-    **toy_runs.SIZES,
-    vocab_size=vocabulary.vocab_size,
+  config = toy_runs.config(
+    vocabulary.vocab_size,
     hidden_dropout_prob=0.2,
     attention_probs_dropout_prob=0.1,
   )

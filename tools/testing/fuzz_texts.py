@@ -25,6 +25,7 @@ _TEXT = "\n".join(
 _JSON = b'{"text": "One day. It was warm."}\n{"text": "Cold."}\n'
 _TSV = b"mood\treview\nbad\tso dark\ngood\twarm\nbad\tcold\n"
 _CSV = _TSV.replace(b"\t", b",")
+_TEXT_GZ, _CSV_GZ = (gzip.compress(x, mtime=0) for x in (_TEXT, _CSV))
 _ROW = b'{"mood": "bad", "review": "so dark"}\n'
 _ROWS = _ROW + b'{"mood": "good", "review": "warm"}\n' + _ROW
 _PASSAGE = (
@@ -33,7 +34,6 @@ _PASSAGE = (
 )
 _EXAM = b'A day\tIt was _\t["a", "b", "c", "d"]\n'
 _EXAMS = b"passage\tquestion\toptions\n" + _EXAM * 3
-_compress = functools.partial(gzip.compress, mtime=0)
 
 
 def _target(
@@ -120,16 +120,6 @@ def _damaged_csv(valid: bytes) -> st.SearchStrategy[bytes]:
   return fuzz.damaged_table(valid, ",")
 
 
-def _zipped(damaged: Callable[[bytes], st.SearchStrategy]) -> Callable:
-  """Returns what damages a file, or its content below gzip's checksum."""
-
-  def damage_gzip(valid: bytes) -> st.SearchStrategy[bytes]:
-    content = damaged(gzip.decompress(valid)).map(_compress)
-    return st.one_of(content, content, fuzz.damaged_bytes(valid))
-
-  return damage_gzip
-
-
 def _predict(*roles: str) -> Callable[[str, str], Any]:
   def check(folder: str, path: str) -> None:
     del folder
@@ -148,14 +138,14 @@ _race = _train("race", recipe={"max_qa_length": 8})
 _exams = _predict("passage", "question", "options")
 _QUESTIONS = json.dumps(toy_data.squad(3, impossible=True)).encode()
 TARGETS = {
-  "corpus": _target("a.gz", _compress(_TEXT), _zipped(_bytes), _read_documents),
+  "corpus": _target("a.gz", _TEXT_GZ, fuzz.zipped(_bytes), _read_documents),
   "corpus_jsonl": _target("text.jsonl", _JSON, _lines, _read_documents),
   "records": _target("text.jsonl", _JSON, _lines, _build),
   "vocabulary": _target("text.txt", _TEXT, _bytes, _train_vocabulary),
   "glue_cola": _glue("cola", "train"),
   "glue_mnli": _glue("mnli", "test_matched"),
   "tsv": _target("train.tsv", _TSV, _tsv, _own),
-  "csv": _target("train.csv.gz", _compress(_CSV), _zipped(_damaged_csv), _own),
+  "csv": _target("train.csv.gz", _CSV_GZ, fuzz.zipped(_damaged_csv), _own),
   "jsonl": _target("train.jsonl", _ROWS, _lines, _own),
   "squad": _target("train.json", _QUESTIONS, _json, _squad),
   "race": _target("RACE/train/high/1.txt", _PASSAGE, _json, _race),

@@ -29,15 +29,11 @@ from official_albert.tools import train_vocabulary
 from official_albert.tools.testing import toy_data
 
 _VOCAB_SIZE = 47
-SIZES = {
-  "embedding_size": 6,
-  "hidden_size": 10,
-  "num_hidden_layers": 2,
-  "num_attention_heads": 2,
-  "intermediate_size": 14,
-  "max_position_embeddings": 40,
-  "initializer_range": 0.5,
-}
+
+
+def config(vocab_size: int, **changes: Any) -> modeling.AlbertConfig:
+  """Returns a configuration whose weights differ clearly."""
+  return toy_models.config(vocab_size, 40, initializer_range=0.5, **changes)
 
 
 def write_tokenizer(folder: str, seed: int = 5) -> tokenization.Tokenizer:
@@ -90,12 +86,12 @@ def write_pretrained(folder: str, **changes: Any) -> str:
     "num_hidden_layers": 1,
     "intermediate_size": 30,
   }
-  config = toy_models.config(**{**sizes, **changes})
+  made = toy_models.config(**{**sizes, **changes})
   recorded = {"sha256": tokenizer.sha256, "lower_case": True}
   data = {"tokenizer": recorded, "max_seq_length": 64}
-  runs.write_run(folder, config, {}, data)
+  runs.write_run(folder, made, {}, data)
   tf.keras.utils.set_random_seed(7)
-  model = model_lib.AlbertForPretraining(config)
+  model = model_lib.AlbertForPretraining(made)
   training.CheckpointManager(folder, 1, model=model).save(1)
   return folder
 
@@ -126,10 +122,10 @@ def write_finetuned(
   """
   files.make_folder(folder)
   tokenizer = write_tokenizer(folder)
-  config = modeling.AlbertConfig(vocab_size=tokenizer.vocab_size, **SIZES)
+  made = config(tokenizer.vocab_size)
   tf.keras.utils.set_random_seed(seed)
   head = registry.TASKS[task].head
-  model = source_lib.make_model(head, config, len(labels or "1"))
+  model = source_lib.make_model(head, made, len(labels or "1"))
   for variable in model.trainable_variables:
     # A test could not see a bias of 0.
     if not variable.numpy().any():
@@ -148,7 +144,7 @@ def write_finetuned(
     "settings": {"labels": None if labels is None else [*labels], **settings},
     "tokenizer": recorded,
   }
-  runs.write_run(folder, config, {}, data)
+  runs.write_run(folder, made, {}, data)
   if threshold is not None:
     results = {"dev": {"null_score_diff_threshold": threshold}}
     trained_run.write_results(folder, results)
