@@ -162,18 +162,6 @@ def test_a_suspended_worker_is_noticed(tmp_path):
 
 
 @pytest.mark.heavy
-def test_all_workers_skip_a_damaged_checkpoint(whole, tmp_path):
-  _run(tmp_path, stop_after=12)
-  (data,) = tmp_path.glob("model.ckpt-12.data*")
-  data.write_bytes(data.read_bytes()[:100])
-  _run(tmp_path)
-  assert list(tmp_path.glob("damaged-model.ckpt-12.data*"))
-  _assert_same_end(tmp_path, whole)
-  other = toy_task.log_folder(str(tmp_path), 1)
-  assert toy_task.logged(other) == toy_task.logged(tmp_path)
-
-
-@pytest.mark.heavy
 def test_two_workers_with_two_devices_equal_four_devices(tmp_path):
   """Each replica has the same examples and dropout masks."""
   _run(tmp_path / "workers", num_devices=2, dropout_rate=0.3)
