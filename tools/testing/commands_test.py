@@ -7,9 +7,11 @@ flags of all commands, these and others, are checked by path_flags_test.py.
 
 from __future__ import annotations
 
+import itertools
 import pathlib
 import re
 import shlex
+import shutil
 import tarfile
 
 import pytest
@@ -55,9 +57,10 @@ def _commands(text) -> list[tuple[str, list[str]]]:
   return found
 
 
-@pytest.fixture
-def folder(tmp_path) -> pathlib.Path:
+@pytest.fixture(scope="module")
+def assumed(tmp_path_factory) -> pathlib.Path:
   """Makes what the pages assume, with toy models and texts."""
+  tmp_path = tmp_path_factory.mktemp("assumed")
   (tmp_path / "text").mkdir()
   toy_data.write_corpus(str(tmp_path / "text/news.txt"), 60)
   toy_runs.write_pretrained(str(tmp_path / "quickstart/run"))
@@ -78,13 +81,18 @@ def folder(tmp_path) -> pathlib.Path:
   with tarfile.open(tmp_path / "albert_base_v2.tar.gz", "w:gz") as archive:
     archive.add(tmp_path / "toy", "albert_base")
   rows = ["id,review,stars\n"]
-  for i in range(60):
+  for i in range(30):
     rows.append(f'{i},"day {i} was {"cw"[i % 2]}, a house",{"bg"[i % 2]}\n')
   (tmp_path / "reviews.csv").write_text("".join(rows))
   (tmp_path / "new.csv").write_text("id,review\n7,the sea was dark\n")
   (tmp_path / "new.tsv").write_text("text\nthe sea was dark\n")
   (tmp_path / "sentences.txt").write_text("the sea was dark\na warm day\n")
   return tmp_path
+
+
+@pytest.fixture
+def folder(assumed, tmp_path) -> pathlib.Path:
+  return pathlib.Path(shutil.copytree(assumed, tmp_path / "page"))
 
 
 @pytest.mark.parametrize(
@@ -101,8 +109,12 @@ def test_commands_run(page, folder):
     stars, labels = str(folder / "stars"), ("neg", "pos")
     toy_runs.write_finetuned(stars, "text_classification", labels)
     toy_runs.write_finetuned(str(folder / "squad"), "squad_v1", doc_stride=5)
-  for program, arguments in _commands(page.read_text("utf-8")):
-    arguments = [_REPLACED.get(x, x) for x in arguments]
-    arguments += _SMALL.get(program, [])
-    (done,) = many_commands.run(program, [arguments], cwd=str(folder))
-    assert done.code == 0, (program, arguments, done.err)
+  commands = _commands(page.read_text("utf-8"))
+  for program, group in itertools.groupby(commands, lambda pair: pair[0]):
+    lines = [
+      [*(_REPLACED.get(x, x) for x in line), *_SMALL.get(program, [])]
+      for _, line in group
+    ]
+    results = many_commands.run(program, lines, cwd=str(folder))
+    for line, done in zip(lines, results, strict=True):
+      assert done.code == 0, (program, line, done.err)
