@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from importlib import metadata
-from typing import Iterator, Mapping, NamedTuple
+from typing import Iterator, Mapping, NamedTuple, Optional
 
 from official_albert import files
 
@@ -33,6 +33,8 @@ _LIBTPU = "/lib/libtpu.so"
 _CHIPS = ("/dev/accel*", "/dev/vfio/[0-9]*")
 # Keeps TensorFlow from loading that runtime, which takes hold of the TPU.
 _NO_TPU = {"TF_PLUGGABLE_DEVICE_LIBRARY_PATH": "", "TPU_LOAD_LIBRARY": "0"}
+# What these variables were before; the user may have set the same values.
+_of_the_user: dict[str, Optional[str]] = {}
 # Schedulers may take minutes to start all machines of a job.
 WAIT_SECONDS = 600
 _RETRY_SECONDS = 0.2
@@ -238,12 +240,15 @@ def leave_tpu() -> None:
 
   Call it before TensorFlow is imported.
   """
-  os.environ.update(_NO_TPU)
+  for name, value in _NO_TPU.items():
+    _of_the_user.setdefault(name, os.environ.get(name))
+    os.environ[name] = value
 
 
 def training_environment() -> dict[str, str]:
   """Returns the environment of a child process that may use the TPU again."""
-  return {k: x for k, x in os.environ.items() if _NO_TPU.get(k) != x}
+  variables = {**os.environ, **_of_the_user}
+  return {name: x for name, x in variables.items() if x is not None}
 
 
 def cpu_count() -> int:

@@ -28,7 +28,8 @@ def main() -> None:
     print(f"albert {__version__}")
     return
   name = sys.argv.pop(1)
-  if not _is_program(_TOOLS / f"{name.replace('.', '/')}.py"):
+  path = _TOOLS / f"{name.replace('.', '/')}.py"  # testing.fuzz is one, too.
+  if "/" in name or not _is_program(path):
     message = f"there is no program {name!r}: `albert` lists all."
     print(f"albert: error: {message}", file=sys.stderr)
     sys.exit(2)
@@ -39,8 +40,8 @@ def main() -> None:
 
 def _is_program(path: pathlib.Path) -> bool:
   """Returns whether a file exists, and does something when it is started."""
-  main = '\nif __name__ == "__main__":'
-  return path.is_file() and main in path.read_text(encoding="utf-8")
+  start = '\nif __name__ == "__main__":'
+  return path.is_file() and start in path.read_text(encoding="utf-8")
 
 
 def _names() -> list[str]:

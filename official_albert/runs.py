@@ -5,7 +5,8 @@ compares it with the settings of a restart, and writes it right before the first
 training step, so a start that trains nothing does not change it.
 
 Training writes such folders and `checkpoints` reads them. This module is what
-both know about them, and loads no TensorFlow.
+both know about them. Only the record of a training loads TensorFlow, for its
+version.
 """
 
 from __future__ import annotations
@@ -138,12 +139,12 @@ class Start:
 
   def write(self, model_dir: str) -> None:
     """Writes the record, and a copy of the tokenizer for exports."""
-    write_run(model_dir, self.albert_config, self.settings, self.data)
     if files.sha256(self.tokenizer) != self.tokenizer_sha256:
       raise ValueError(
         f"{self.tokenizer} is not the tokenizer that the records were made "
         "with: make the folder again with tools.create_pretraining_data."
       )
+    write_run(model_dir, self.albert_config, self.settings, self.data)
     name = os.path.basename(self.tokenizer)
     files.copy(self.tokenizer, os.path.join(model_dir, name))
 
@@ -316,6 +317,7 @@ def best_prefix(model_dir: str, record: Mapping[str, Any]) -> str:
 
 def list_checkpoints(model_dir: str) -> list[str]:
   """Returns the prefixes of the complete checkpoints in a folder, by step."""
+  # `training` refuses folders whose names are globs, as TensorFlow does.
   names = files.glob(os.path.join(model_dir, f"{CHECKPOINT_NAME}-[0-9]*.index"))
   return sorted((name.removesuffix(".index") for name in names), key=step_of)
 
@@ -375,7 +377,7 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
     FileNotFoundError, ValueError: no checkpoint matches, or several do.
   """
   if checkpoint not in ("", LATEST, BEST):
-    path, checkpoint = checkpoint, ""
+    path, checkpoint = checkpoint, ""  # Only the prefix counts.
   if files.exists(f"{path}{_INDEX}"):
     if checkpoint:
       raise ValueError(

@@ -54,8 +54,8 @@ def read(model_dir: str) -> TrainedRun:
     )
   # The first split, which chooses it, wins.
   for values in reversed(read_results(model_dir).values()):
-    given = values.get("null_score_diff_threshold", threshold)
-    threshold = values.get(squad.CHOSEN_THRESHOLD, given)
+    fallback = values.get("null_score_diff_threshold", threshold)
+    threshold = values.get(squad.CHOSEN_THRESHOLD, fallback)
   return TrainedRun(
     model_dir,
     data["task"],

@@ -190,11 +190,11 @@ def test_a_process_that_trains_nothing_leaves_the_tpu_alone(
   # TensorFlow reads the variable when it is imported.
   parent = subprocess.run(command, capture_output=True, text=True)
   assert parent.returncode and str(library) in parent.stderr
+  monkeypatch.setattr(machine, "_of_the_user", {})
   own = machine.training_environment()
   machine.leave_tpu()
   assert subprocess.run(command).returncode == 0
   # Another process may use it, and so may a training that this one starts.
-  del own["TF_PLUGGABLE_DEVICE_LIBRARY_PATH"]
   assert machine.training_environment() == own
   # What the user has set is kept, even if it is empty.
   monkeypatch.setenv("TF_PLUGGABLE_DEVICE_LIBRARY_PATH", "")

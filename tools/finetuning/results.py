@@ -38,10 +38,10 @@ def predict(
 ) -> trained_run.Results:
   """Evaluates and predicts with the best weights in `config.model_dir`.
 
-  Returns the metrics of the labeled `eval_splits`. If the first of them, which
-  the training evaluates, is not among them, the earlier metrics of other splits
-  stay. A split may be in both lists. With several workers, only the chief
-  writes files. `model` is that of a trainer; None creates one.
+  Returns the metrics of the labeled `eval_splits`. Without the task's own
+  `eval_split` among them, which the training evaluates, the earlier metrics of
+  other splits stay. A split may be in both lists. With several workers, only
+  the chief writes files. `model` is that of a trainer; None creates one.
   """
   folder = config.model_dir
   if model is None:
@@ -173,7 +173,7 @@ def doubts(summary: Mapping[str, Any]) -> list[str]:
       metric = f"best_{name}" if f"best_{name}" in values else name
       if not name or values.get("accuracy") == 1:
         continue  # All labels may be the same.
-      if sign * values[metric] <= sign * constant[name]:
+      if not sign * values[metric] > sign * constant[name]:  # Or NaN.
         lines.append(
           f"warning: {summary['task']}, seed {seed}: the model is no better on "
           f"{split} than one answer to every row, with {metric} "

@@ -1,4 +1,4 @@
-"""Checkpoints of others: TensorFlow's files, Hugging Face folders, archives."""
+"""Fuzzes readers of TensorFlow checkpoints, Hugging Face folders, archives."""
 
 from __future__ import annotations
 
@@ -126,7 +126,10 @@ def _target(
   prepare: Callable[[str], None],
   damaged: Callable[[bytes], st.SearchStrategy],
 ) -> fuzz.Target:
-  """Returns a target that reads the checkpoint to which a file belongs."""
+  """Returns a target that reads the checkpoint to which a file belongs.
+
+  Each refusal has `named` in its message.
+  """
 
   def read(folder: str) -> None:
     path = os.path.join(folder, file.split("/")[0])

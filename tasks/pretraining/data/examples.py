@@ -142,8 +142,9 @@ def choose_ngrams(
     edges = np.flatnonzero(starts)
     last = len(edges) - 1  # Index of the second [SEP].
     middle = int(np.searchsorted(edges, first_separator))
-    units = rng.permutation(last - 2) + 1  # Without [CLS], ...
-    units += units >= middle  # ... the first [SEP] and the second.
+    # All units but [CLS], the first [SEP] and the second.
+    units = rng.permutation(last - 2) + 1
+    units += units >= middle
     ends = np.where(units < middle, middle, last)
   lengths = 1 + np.searchsorted(thresholds, rng.random(len(units)), "right")
   ends = np.minimum(units + lengths, ends)
