@@ -392,7 +392,7 @@ def _write_folder(path, names):
   "bucket, error", [("closed", "EACCES"), ("no", "ENOENT")]
 )
 def test_a_bucket_that_cannot_be_used(gcs, client, bucket, error):
-  gcs.forbid("gs://closed/")
+  gcs.forbidden = ("gs://closed/",)
   for function in ("check_folder", "check_file", "list_dir", "glob", "open"):
     path = f"gs://{bucket}/x*"
     found = client(_error, getattr(files, function), path)
@@ -411,6 +411,6 @@ def test_whether_a_bucket_can_be_written_is_tried(gcs, client, check):
   folder = f"gs://bucket/{check.__name__}"
   client(check, f"{folder}/x")
   assert not gcs.names(folder)
-  gcs.forbid(f"{folder}/only/.")
+  gcs.forbidden = (f"{folder}/only/.",)
   found = client(_error, check, f"{folder}/only/x")
   assert found[1] == errno.EACCES

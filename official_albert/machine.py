@@ -98,19 +98,16 @@ def read_cluster() -> Cluster:
   addresses = (*chiefs, *workers)
   for address in addresses:
     host_and_port(address)
-  if len(chiefs) > 1 or len(set(addresses)) < len(addresses):
+  tasks = {"chief": chiefs, "worker": workers}
+  unique = len(chiefs) < 2 and len(set(addresses)) == len(addresses)
+  if not unique or not 0 <= index < len(tasks.get(kind, ())):
     raise ValueError(
-      f"{VARIABLE} names an address twice, or several chiefs: {addresses}."
-    )
-  counts = {"chief": len(chiefs), "worker": len(workers)}
-  if not 0 <= index < counts.get(kind, 0):
-    raise ValueError(
-      f"{VARIABLE} makes this process the {kind} with index {index!r}, but the "
-      f"cluster has {len(chiefs)} chiefs and {len(workers)} workers, counted "
-      "from 0."
+      f"{VARIABLE} has to name each address once, at most one chief, and the "
+      f"task of this process, counted from 0, but names {addresses} and the "
+      f"{kind} {index}."
     )
   place = index + (len(chiefs) if kind == "worker" else 0)
-  return Cluster(addresses, place, {k: n for k, n in counts.items() if n})
+  return Cluster(addresses, place, {k: len(x) for k, x in tasks.items() if x})
 
 
 def host_and_port(address: str) -> tuple[str, int]:

@@ -48,7 +48,7 @@ MAX_ARGUMENTS = 1  # The name of the benchmark.
 
 if __name__ == "__main__":
   # `--help` ends here, before TensorFlow is loaded.
-  command_line.parse(max_arguments=MAX_ARGUMENTS)
+  command_line.parse()
 
 from official_albert.tools.benchmarks import chains, data, serving
 
@@ -83,4 +83,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-  command_line.run(main, MAX_ARGUMENTS)
+  command_line.run(main)

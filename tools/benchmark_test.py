@@ -20,7 +20,7 @@ _CASES = (
   (["serving"], "needs --spm_model_file"),
   (["data", "twice"], "unexpected argument 'twice'", 2),
   (["step", "--precision=mixed_float16"], "value should be one of", 2),
-  (["peers", "--repeats=0"], "=0: must be from 1 to", 2),
+  (["peers", "--repeats=0"], "repeats is 0, but must be from 1 to", 2),
   (["peers", "--systems=weather"], "choose of official_albert, ", 2),
   (["step", "--output_dir=/proc/x"], "/proc/x: "),
   (["peers", "--preset=nope"], "preset is 'nope', but must be one of"),
@@ -49,7 +49,7 @@ os.waitpid(pid, 0)
 def test_a_program_is_measured_and_its_failure_reported(monkeypatch):
   def run(code: str) -> tuple[float, int]:
     line = [sys.executable, "-c", code]
-    monkeypatch.setattr(data.child_programs, "command", lambda *unused: line)
+    monkeypatch.setattr(data.command_line, "command", lambda *unused: line)
     return data.run_program("ours")
 
   seconds, peak = run(_CODE)

@@ -110,7 +110,7 @@ _WRONG = (
   # Before minutes of work.
   ([_TINY, "--output_file=/proc/x/rows.jsonl"], "/proc/x: make it"),
   # Numbers out of range are bad flags, as in all programs.
-  ([_TINY, "--batch_size=0"], "--batch_size=0: must be from 1", 2),
+  ([_TINY, "--batch_size=0"], "batch_size is 0, but must be from 1", 2),
   ([_TINY, "--max_seq_length=x"], "=x: invalid literal", 2),
 )
 

@@ -68,11 +68,13 @@ def test_commands(tmp_path):
   ],
 )
 def test_a_damaged_checkpoint_is_named(program, arguments, tmp_path):
+  valid = tmp_path / "valid"
+  toy_runs.write_finetuned(str(valid), "sst2", ["0", "1"])
   cases = []
   for kind in ("index", "data-00000-of-00001"):
     for share in (0, 0.5):
       run = str(tmp_path / f"{kind}_{share}")
-      toy_runs.write_finetuned(run, "sst2", ["0", "1"])
+      shutil.copytree(valid, run)
       path = pathlib.Path(run, f"model.ckpt-1.{kind}")
       os.truncate(path, int(share * path.stat().st_size))
       line = arguments.replace("OUT", f"{tmp_path}/out").replace("RUN", run)

@@ -187,10 +187,10 @@ def test_all_programs_write_the_same_files(gcs, empty, tmp_path):
   local, bucket = tmp_path / "local", tmp_path / "bucket"
   write_inputs(local)
   gcs.upload(local, _BUCKET)
-  gcs.fail(every=13)
+  gcs.fault_every = 13
   run(gcs, empty, _WAY + _OTHERS, local)
   run(gcs, empty, _WAY + _OTHERS, _BUCKET)
-  gcs.fail(every=0)
+  gcs.fault_every = 0
   assert sum(request.status == 503 for request in gcs.requests) > 15
   gcs.download(_BUCKET, bucket)
   assert_same_files(local, bucket, _BUCKET)

@@ -27,7 +27,9 @@ from official_albert.tools.cli import (
   printing,
 )
 
-_MODEL = path_flags.define_multi(
+_MODEL = flags.DEFINE_multi(
+  path_flags.PathParser(),
+  flags.ArgumentSerializer(),
   "model",
   [],
   "A run's folder, or what AlbertModel.from_checkpoint reads; may be repeated.",

@@ -25,7 +25,7 @@ from absl import flags
 from official_albert import files, machine, run_logs, tfrecords
 from official_albert.tasks.pretraining import data as data_lib
 from official_albert.tasks.pretraining import recipes
-from official_albert.tools.cli import child_programs, command_line, path_flags
+from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.inspection import plot
 
 _INPUT_FILES = path_flags.define(
@@ -96,10 +96,9 @@ def tool(name: str, result: str = "", **given: Any) -> None:
     print(f"\n{result} exists; not run again: tools.{name}", flush=True)
     return
   arguments = [f"--{flag}={value}" for flag, value in given.items()]
-  shown = f"{child_programs.PREFIX}{name} {shlex.join(arguments)}"
+  shown = f"{command_line.PREFIX}{name} {shlex.join(arguments)}"
   print(f"\n$ {shown}", flush=True)
-  module = f"official_albert.tools.{name}"
-  if code := run(child_programs.command(module, *arguments)):
+  if code := run(command_line.command(name, *arguments)):
     raise ValueError(
       f"tools.{name} failed with exit code {code}: see its output above, fix "
       "the cause, and run the quickstart again."

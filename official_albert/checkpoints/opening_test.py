@@ -144,10 +144,10 @@ def test_every_format_in_a_bucket(tmp_path):
       addresses.append(path.replace(folder, f"gs://bucket/{kind}"))
       for name in files.walk(folder):
         content = files.read_bytes(os.path.join(folder, name))
-        gcs.write(f"gs://bucket/{kind}/{name}", content)
+        gcs.objects[f"gs://bucket/{kind}/{name}"] = content
     archive = pack(_TF1, str(tmp_path / "albert.tar.gz"))
     addresses.append("gs://bucket/albert.tar.gz")
-    gcs.write(addresses[-1], files.read_bytes(archive))
+    gcs.objects[addresses[-1]] = files.read_bytes(archive)
     with gcs.client(TMPDIR=str(tmp_path / "scratch")) as client:
       found, left = client(_read_encoders, addresses)
     downloads = collections.Counter(

@@ -71,19 +71,22 @@ def test_precision():
     strategies.set_precision("float8")
 
 
-@pytest.mark.parametrize("gpus", [[], ["a GPU"]])
 @pytest.mark.parametrize(
-  "name", ["mixed_float16", "mixed_bfloat16", "float32", "auto"]
+  "name, gpus, warns",
+  [
+    ("mixed_float16", [], True),
+    ("mixed_float16", ["a GPU"], False),
+    ("mixed_bfloat16", [], False),
+  ],
 )
-def test_float16_without_a_gpu_is_warned_of(monkeypatch, name, gpus):
+def test_float16_without_a_gpu_is_warned_of(monkeypatch, name, gpus, warns):
   devices = {"GPU": gpus, "TPU": []}
   monkeypatch.setattr(tf.config, "list_logical_devices", devices.get)
   with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     strategies.set_precision(name)
-  ours = [str(w.message) for w in caught if "float16" in str(w.message)]
-  assert len(ours) == (name == "mixed_float16" and not gpus)
-  assert all("--precision=auto" in message for message in ours)
+  # Keras has a warning of its own.
+  assert any("--precision=auto" in str(w.message) for w in caught) is warns
 
 
 @pytest.mark.parametrize(
@@ -132,11 +135,9 @@ def test_tpus_that_cannot_be_used_are_refused_within_a_minute():
   assert f"no TensorFlow server answers at {silent}" in lines[1]
 
 
-@pytest.mark.parametrize(
-  "place", ["", "Graph error:\n\nat node x:\n<stack traces unavailable>\n"]
-)
-def test_a_server_without_a_tpu_is_named(monkeypatch, place):
+def test_a_server_without_a_tpu_is_named(monkeypatch):
   def fail(resolver):
+    place = "Graph error:\n\nat node x:\n<stack traces unavailable>\n"
     message = f"{place}TPUs not found [Op:X]\nmore"
     raise tf.errors.NotFoundError(None, None, message)
 
@@ -148,22 +149,15 @@ def test_a_server_without_a_tpu_is_named(monkeypatch, place):
     strategies.make_tpu_strategy("grpc://host:7")
 
 
-@pytest.mark.parametrize(
-  "found, reason",
-  [
-    (None, r"Run `pip install cloud-tpu-client` to fix"),
-    ({"state": "CREATING"}, r'TPU "slice" is not yet ready; state: "CREATING"'),
-  ],
-)
-def test_a_slice_that_cannot_be_looked_up_is_named(monkeypatch, found, reason):
+def test_a_slice_that_cannot_be_looked_up_is_named(monkeypatch):
   """On a machine of Google Cloud, which tells its project and zone."""
   monkeypatch.setattr(client, "_request_compute_metadata", lambda path: "a/b")
-  monkeypatch.setattr(client, "_GOOGLE_API_CLIENT_INSTALLED", False)
-  if found:
-    monkeypatch.setattr(
-      client.Client, "_fetch_cloud_tpu_metadata", lambda self: found
-    )
-  with pytest.raises(OSError, match=f"'slice' is ready .*{reason}"):
+  monkeypatch.setattr(
+    client.Client,
+    "_fetch_cloud_tpu_metadata",
+    lambda self: {"state": "CREATING"},
+  )
+  with pytest.raises(OSError, match="'slice' is ready .*is not yet ready"):
     strategies.make_tpu_strategy("slice")
 
 
@@ -259,10 +253,11 @@ def test_the_chief_is_the_first_worker(read):
     ('{"cluster": {}}', "TF_CONFIG has no 'task': it looks like"),
     (_config(worker=7), "'cluster.worker' is 7, but must be"),
     (_config("0"), "'task.index' is '0', but must be a valid integer"),
-    (_config(3), "the worker with index 3, but the cluster has 0 chiefs and 3"),
-    (_config(0, "ps"), "the ps with index 0"),
-    (_config(worker=["a:1"], chief=["b:2", "c:3"]), "several chiefs"),
-    (_config(worker=["a:1", "a:1"]), "an address twice"),
+    (_config(3), "the task of this process, counted from 0, but names ('a"),
+    (_config(-1), "the task of this process"),
+    (_config(0, "ps"), "the task of this process"),
+    (_config(worker=["a:1"], chief=["b:2", "c:3"]), "at most one chief"),
+    (_config(worker=["a:1", "a:1"]), "each address once"),
     (_config(worker=["a:65536"]), "'a:65536' is no address"),
     (_config(worker=["7"]), "'7' is no address"),
   ],

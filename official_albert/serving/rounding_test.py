@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 
 import numpy as np
@@ -13,6 +14,14 @@ from official_albert.serving import frozen_encoder
 from official_albert.testing import bfloat16
 
 
+@functools.cache
+def _exact(kind="random"):
+  """Returns the model, and the last layer, in float32."""
+  model = bfloat16.model(kind)
+  return model, bfloat16.last_layer(model)
+
+
+@functools.cache
 def _frozen(kind="random"):
   model = bfloat16.model(kind, "mixed_bfloat16")
   return serving.freeze_encoder(model, "bfloat16")
@@ -20,8 +29,7 @@ def _frozen(kind="random"):
 
 @pytest.mark.parametrize("kind", bfloat16.BOUNDS)
 def test_the_error_of_a_frozen_encoder(kind):
-  exact, frozen = bfloat16.model(kind), _frozen(kind)
-  error = bfloat16.rms(bfloat16.last_layer(frozen), bfloat16.last_layer(exact))
+  error = bfloat16.rms(bfloat16.last_layer(_frozen(kind)), _exact(kind)[1])
   assert 0.001 < error < bfloat16.BOUNDS[kind]
 
 
@@ -50,16 +58,12 @@ def _serve(folder):
   """Returns the encoder's output, and checks it and the scores."""
   loaded = tf.saved_model.load(folder)  # Keeps the variables.
   encode = loaded.signatures["encode"]
-  exact, served = (
-    bfloat16.model("random"),
-    bfloat16.last_layer(lambda x: encode(**x)),
-  )
-  assert (
-    bfloat16.rms(served, bfloat16.last_layer(exact)) < bfloat16.BOUNDS["random"]
-  )
+  model, exact = _exact()
+  served = bfloat16.last_layer(lambda x: encode(**x))
+  assert bfloat16.rms(served, exact) < bfloat16.BOUNDS["random"]
   outputs = encode(**bfloat16.features())
   states = tf.reshape(outputs["sequence_output"], [-1, 256])[:, 192:]
-  table = tf.cast(exact.embedding.word_embeddings, tf.bfloat16)
+  table = tf.cast(model.embedding.word_embeddings, tf.bfloat16)
   states, table = (tf.cast(x, tf.float64) for x in (states, table))
   bfloat16.check_rounded(
     outputs["scores"], tf.matmul(states, table, transpose_b=True)

@@ -23,6 +23,7 @@ import ssl
 import tempfile
 import threading
 import urllib.parse
+import zlib
 from typing import Any, Callable, Iterator, NamedTuple
 from unittest import mock
 
@@ -58,12 +59,13 @@ class FakeGcs:
 
   def __init__(self):
     self.requests: list[Request] = []
-    # Content and generation by address.
-    self._objects: dict[str, tuple[bytes, int]] = {}
+    self.objects: dict[str, bytes] = {}  # By address.
     self._lock = threading.RLock()
     self._numbers = itertools.count(1)
-    self._forbidden: tuple[str, ...] = ()
-    self._fault_every = 0
+    # Requests for addresses that start with one of these are answered with 403.
+    self.forbidden: tuple[str, ...] = ()
+    # Of so many requests, a download is cut or another one refused; 0: none.
+    self.fault_every = 0
 
   def __enter__(self) -> FakeGcs:
     self._folder = tempfile.TemporaryDirectory()
@@ -102,34 +104,16 @@ class FakeGcs:
         pool.submit(os.getpid).result()
       yield lambda function, *args: pool.submit(function, *args).result()
 
-  def forbid(self, *addresses: str) -> None:
-    """Answers requests for addresses that start with one of these with 403."""
-    self._forbidden = addresses
-
-  def fail(self, every: int) -> None:
-    """Cuts a download, or refuses another request, at every Nth; 0: never."""
-    self._fault_every = every
-
-  def write(self, address: str, content: bytes) -> None:
-    """Creates or replaces an object."""
-    with self._lock:
-      self._objects[address] = bytes(content), next(self._numbers)
-
-  def read(self, address: str) -> bytes:
-    """Returns the content of an object, or raises KeyError."""
-    return self._objects[address][0]
-
   def names(self, prefix: str = "gs://") -> list[str]:
     """Returns the addresses that start with `prefix`, sorted."""
-    with self._lock:
-      return sorted(name for name in self._objects if name.startswith(prefix))
+    return sorted(name for name in [*self.objects] if name.startswith(prefix))
 
   def upload(self, folder: str, address: str) -> None:
     """Copies the files of a local folder to ADDRESS/."""
     for path in pathlib.Path(folder).rglob("*"):
       if path.is_file():
         name = path.relative_to(folder).as_posix()
-        self.write(f"{address}/{name}", path.read_bytes())
+        self.objects[f"{address}/{name}"] = path.read_bytes()
 
   def download(self, address: str, folder: str) -> None:
     """Copies the objects below ADDRESS/ to a local folder."""
@@ -137,7 +121,7 @@ class FakeGcs:
       if not name.endswith("/"):
         path = pathlib.Path(folder, name[len(address) + 1 :])
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(self.read(name))
+        path.write_bytes(self.objects[name])
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -169,10 +153,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     self.body = self._read_body()
     self._parse()
     with self.gcs._lock:
-      every, number = self.gcs._fault_every, next(self.gcs._numbers)
+      every, number = self.gcs.fault_every, next(self.gcs._numbers)
       fails = every > 0 and number % every == 0 and self.kind != "upload_part"
       is_cut = fails and self.kind == "download"
-      if any(x.startswith(self.gcs._forbidden) for x in self.addresses):
+      if any(x.startswith(self.gcs.forbidden) for x in self.addresses):
         status, answer = 403, b"this account may not access the object"
       elif not all(x.startswith("gs://bucket/") for x in self.addresses):
         status, answer = 404, b"the bucket does not exist"
@@ -233,8 +217,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     return 403, b"this account does not have storage.buckets.get"
 
   def _stat(self) -> tuple[int, bytes]:
-    content, generation = self.gcs._objects[self.addresses[0]]
-    answer = {"size": str(len(content)), "generation": str(generation)}
+    content = self.gcs.objects[self.addresses[0]]
+    answer = {"size": len(content), "generation": zlib.crc32(content)}
+    answer = {name: str(number) for name, number in answer.items()}
     answer["updated"] = "2026-11-01T00:00:00.0Z"
     return 200, json.dumps(answer).encode()
 
@@ -255,14 +240,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     return 200, json.dumps(answer).encode()
 
   def _download(self) -> tuple[int, bytes]:
-    content = self.gcs.read(self.addresses[0])
+    content = self.gcs.objects[self.addresses[0]]
     first, last = map(int, re.findall(r"\d+", self.headers["Range"]))
     if first >= len(content):
       return 416, b"the object has fewer bytes"
     return 206, content[first : last + 1]
 
   def _folder(self) -> tuple[int, bytes]:
-    if self.addresses[0] in self.gcs._objects:
+    if self.addresses[0] in self.gcs.objects:
       return 412, b"the object has another generation"
     return self._upload_part()
 
@@ -270,22 +255,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     return 200, b""  # Its content follows.
 
   def _upload_part(self) -> tuple[int, bytes]:
-    self.gcs.write(self.addresses[0], self.body)
+    self.gcs.objects[self.addresses[0]] = self.body
     return 200, b"{}"
 
   def _compose(self) -> tuple[int, bytes]:
     # TensorFlow quotes as Python does, not as JSON does.
     content = b""
     for source in ast.literal_eval(self.body.decode())["sourceObjects"]:
-      content += self.gcs.read(f"gs://{self.bucket}/{source['name']}")
-    self.gcs.write(self.addresses[0], content)
+      content += self.gcs.objects[f"gs://{self.bucket}/{source['name']}"]
+    self.gcs.objects[self.addresses[0]] = content
     return 200, b"{}"
 
   def _copy(self) -> tuple[int, bytes]:
     source, destination = self.addresses
-    self.gcs.write(destination, self.gcs.read(source))
+    self.gcs.objects[destination] = self.gcs.objects[source]
     return 200, b'{"done": true}'
 
   def _remove(self) -> tuple[int, bytes]:
-    del self.gcs._objects[self.addresses[0]]
+    del self.gcs.objects[self.addresses[0]]
     return 204, b""

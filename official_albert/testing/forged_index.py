@@ -11,6 +11,7 @@ from typing import Any, Mapping, Sequence
 
 import google_crc32c
 import tensorflow as tf
+from google.protobuf.internal.encoder import _VarintBytes as varint
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from official_albert import files
@@ -53,12 +54,3 @@ def index(entries: Mapping[bytes, bytes]) -> bytes:
   return (
     content + footer.ljust(40, b"\0") + struct.pack("<Q", 0xDB4775248B80FB57)
   )
-
-
-def varint(number: int) -> bytes:
-  """Returns a number in bytes of 7 bits, the last one without the 8th."""
-  found = b""
-  while number > 127:
-    found += bytes([number & 127 | 128])
-    number >>= 7
-  return found + bytes([number])

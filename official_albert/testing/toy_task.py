@@ -1,7 +1,7 @@
 """A task small enough to compute by hand, for tests of the loop.
 
     python -m official_albert.testing.toy_task \\
-      '{"model_dir": "RUN", "config": {}}'
+      '{"model_dir": "RUN", "config": {}, "distribution": "mirrored", ...}'
 
 trains it for tests of several devices: TensorFlow can create logical devices,
 or connect to other workers, only once in a process. See `main`.
@@ -225,25 +225,23 @@ def main(text: str) -> int:
   """Trains with the settings in a JSON text; returns the exit code.
 
   These are `model_dir`, `config` (of the TrainConfig), `distribution`,
-  `num_devices`, `precision`, `task` (of the ToyTask) and `predicts`. Every
-  worker but the chief has a log of its own.
+  `num_devices` and `task` (of the task). Every worker but the chief has a log
+  of its own.
   """
   logging.getLogger("tensorflow").setLevel(logging.ERROR)
   settings = json.loads(text)
-  predicts, task = settings.get("predicts"), settings.get("task", {})
-  kind = PredictingToyTask if predicts else ToyTask
+  folder, task = settings["model_dir"], settings.get("task", {})
   try:
     strategy = distribution.make_strategy(
-      settings.get("distribution", "one_device"), settings.get("num_devices", 0)
+      settings["distribution"], settings["num_devices"]
     )
-    distribution.set_precision(settings.get("precision", "float32"))
-    folder = settings["model_dir"]
     cfg = config(folder, **settings["config"])
     if not distribution.is_chief(strategy):
       folder = log_folder(folder, strategy.cluster.index)
     lost = distribution.naming_lost_workers(strategy)
     with lost, training.Reporter(folder) as report:
-      training.Trainer([kind(**task)], cfg, strategy, report).run()
+      made = PredictingToyTask(**task)
+      training.Trainer([made], cfg, strategy, report).run()
   except tf.errors.OutOfRangeError:
     return 0 if task.get("stop_after") else 1
   except (OSError, ValueError) as error:
@@ -272,22 +270,18 @@ def started(
 ) -> Iterator[list[subprocess.Popen]]:
   """Runs `command` once for each worker; kills survivors at the end."""
   cluster, processes = {"worker": free_addresses(workers)}, []
-  with contextlib.ExitStack() as stack:
+  popen |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+  try:
     for index in range(workers):
       task = {"type": "worker", "index": index}
       job = json.dumps({"cluster": cluster, "task": task})
-      process = subprocess.Popen(
-        command,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_CONFIG": job},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **popen,
-      )
-      stack.callback(process.communicate)
-      stack.callback(process.kill)  # Runs first.
-      processes.append(process)
+      env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "TF_CONFIG": job}
+      processes.append(subprocess.Popen(command, env=env, **popen))
     yield processes
+  finally:
+    for process in processes:
+      process.kill()
+      process.communicate()
 
 
 def ended(process: subprocess.Popen) -> tuple[int, str]:
@@ -302,14 +296,14 @@ def without_notices(stderr: str) -> str:
   return re.sub(notice, "", stderr, flags=re.MULTILINE)
 
 
-def command(model_dir, config=None, **settings: Any) -> list[str]:
+def command(model_dir, config, **settings: Any) -> list[str]:
   """Returns the command line of `main` with these settings."""
-  settings.update(model_dir=str(model_dir), config=config or {})
+  settings.update(model_dir=str(model_dir), config=config)
   module = "official_albert.testing.toy_task"
   return [sys.executable, "-m", module, json.dumps(settings)]
 
 
-def run_job(workers: int, model_dir, config=None, **settings: Any) -> None:
+def run_job(workers: int, model_dir, config, **settings: Any) -> None:
   """Runs a job that must end without an error."""
   with started(workers, command(model_dir, config, **settings)) as processes:
     for process in processes:

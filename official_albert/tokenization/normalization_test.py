@@ -83,11 +83,13 @@ every_setting = pytest.mark.parametrize(
     (True, True, True, False),
   ],
 )
-# Of the many characters without case or marks, one of 29.
+# Of the many characters without case or marks, one of 29, and of the scripts
+# beyond 16 bits, one of 7.
 _CODES = [
   *range(0x3400),
   *range(0x3400, 0xF900, 29),
-  *range(0xF900, 0x20000),
+  *range(0xF900, 0x10000),
+  *range(0x10000, 0x20000, 7),
   *range(0x20000, 0x33480, 29),
   *range(0xE0000, 0xE0200),
   0x10FFFF,

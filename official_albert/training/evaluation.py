@@ -121,21 +121,15 @@ def _make_pass(
       if sums is not None:
         part = tf.nest.map_structure(tf.add, sums, part)
       sums = part
-      parts.append(_real_rows(batch, rows))
+      arrays = {name: x.numpy() for name, x in rows.items()}
+      # The rows that only pad the batch have weight 0.
+      if "example_weight" in batch:
+        kept = batch["example_weight"].numpy() != 0
+        arrays = {name: x[kept] for name, x in arrays.items()}
+      parts.append(arrays)
     return sums, parts
 
   return run_over
-
-
-def _real_rows(
-  batch: Batch, rows: Mapping[str, tf.Tensor]
-) -> dict[str, np.ndarray]:
-  """Removes the rows that only pad the batch, whose `example_weight` is 0."""
-  arrays = {name: x.numpy() for name, x in rows.items()}
-  if "example_weight" not in batch:
-    return arrays
-  kept = batch["example_weight"].numpy() != 0
-  return {name: x[kept] for name, x in arrays.items()}
 
 
 def collect(parts: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:

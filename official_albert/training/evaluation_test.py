@@ -92,7 +92,6 @@ def test_several_devices_equal_one(tmp_path, name):
     2 if name == "multi_worker" else 1,
     tmp_path / "many",
     _CONFIG,
-    predicts=True,
     distribution=name,
     num_devices=2,
   )

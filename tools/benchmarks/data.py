@@ -13,7 +13,7 @@ from typing import Any
 from official_albert import modeling, tfrecords
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.benchmarks import turns
-from official_albert.tools.cli import child_programs, printing
+from official_albert.tools.cli import command_line, printing
 
 _MASKINGS = ("static", "dynamic")
 _WORKERS = (1, 2)
@@ -30,7 +30,7 @@ sys.exit(code)
 
 def run_program(name: str, *arguments: str) -> tuple[float, int]:
   """Runs `tools.NAME`; returns seconds, and bytes of its largest process."""
-  line = child_programs.command(f"official_albert.tools.{name}", *arguments)
+  line = command_line.command(name, *arguments)
   start = time.monotonic()
   done = subprocess.run(
     [sys.executable, "-c", _MEASURE, *line], stdout=subprocess.PIPE

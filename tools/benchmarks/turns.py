@@ -20,7 +20,7 @@ from official_albert import files, machine
 from official_albert.config import AlbertConfig
 from official_albert.settings import setting
 from official_albert.tools.benchmarks.peers.protocol import Workload
-from official_albert.tools.cli import child_programs, printing
+from official_albert.tools.cli import command_line, printing
 
 # glibc keeps memory instead of returning it to the system. Otherwise PyTorch
 # spends a quarter of a step on getting large tensors page by page. TensorFlow
@@ -86,7 +86,7 @@ class System(NamedTuple):
     if self.program != "huggingface":
       return sys.executable
     # The only Python for which all of the requirements have packages.
-    return child_programs.find_environment(
+    return command_line.find_environment(
       PEERS_DIR / "official_albert_huggingface",
       *(_REQUIREMENTS / "huggingface.txt", "3.11"),
     )

@@ -1,4 +1,4 @@
-"""Starts a program: parses flags, shows help, reports errors.
+"""Starts programs: parses flags, shows help, reports errors.
 
 Libraries raise `ValueError`, `OSError` or a TensorFlow error with one sentence
 that states the problem and its solution. The user sees that sentence and an
@@ -16,6 +16,7 @@ import errno
 import logging
 import math
 import os
+import pathlib
 import re
 import select
 import signal
@@ -29,8 +30,11 @@ from absl import app, flags
 from absl import logging as absl_logging
 
 from official_albert import machine, remote
-from official_albert.tools.cli import child_programs
 
+# Before the name of a program in a command for the user.
+PREFIX = (
+  "albert " if "official_albert.programs" in sys.modules else "python -m tools."
+)
 # 128 plus SIGINT, SIGPIPE and SIGTERM, as shells report them.
 _INTERRUPTED, _BROKEN_PIPE, _TERMINATED = 130, 141, 143
 # A TensorFlow error quotes whole records and tensors.
@@ -98,9 +102,7 @@ def _errors_as_sentences() -> Iterator[None]:
 
 @_errors_as_sentences()
 def parse(
-  then: Callable[[], Any] = lambda: None,
-  program: str = "__main__",
-  max_arguments: int = 0,
+  then: Callable[[], Any] = lambda: None, program: str = "__main__"
 ) -> None:
   """Parses the flags of the program that was started, or shows its help.
 
@@ -110,8 +112,8 @@ def parse(
 
   Args:
     then: sets further flags, as a recipe does. Its ValueError is the user's.
-    program: the module of the program.
-    max_arguments: how many arguments other than flags are allowed.
+    program: the module of the program. Its `MAX_ARGUMENTS` says how many
+      arguments other than flags are allowed; by default none is.
   """
   machine.set_environment()
   app.define_help_flags()
@@ -122,10 +124,10 @@ def parse(
       sys.exit()
     arguments = flags.FLAGS(sys.argv)
     _check_numbers()
-    if len(arguments) > 1 + max_arguments:
+    known = 1 + getattr(sys.modules[program], "MAX_ARGUMENTS", 0)
+    for argument in arguments[known:]:
       raise ValueError(
-        f"unexpected argument {arguments[1 + max_arguments]!r}: settings are "
-        "given as --flag=value."
+        f"unexpected argument {argument!r}: settings are given as --flag=value."
       )
   except SystemExit:
     # After --helpfull, absl would exit with 1.
@@ -147,21 +149,17 @@ def parse(
 
 
 @_errors_as_sentences()
-def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
-  """Parses the flags unless `parse` has, runs `main(argv)` and exits.
+def run(main: Callable[[Sequence[str]], None]) -> None:
+  """Parses the flags unless `parse` has, runs `main(arguments)` and exits.
 
   Exit codes: 0 after success and `--help`; with one sentence on stderr, 1 after
   an error of the user, 2 for an invalid command line, 130 after Ctrl-C. Without
   a message, 143 after SIGTERM, with temporary files removed; 141 if the reader
   of the output, such as `head`, has exited. Any other exception is a bug, and
   its traceback is shown.
-
-  Args:
-    main: the program; its argument is the command line without flags.
-    max_arguments: how many arguments other than flags are allowed.
   """
   if not _arguments:
-    parse(program=main.__module__, max_arguments=max_arguments)
+    parse(program=main.__module__)
   arguments = [*_arguments]
   _arguments.clear()
 
@@ -184,6 +182,27 @@ def run(main: Callable[[Sequence[str]], None], max_arguments: int = 0) -> None:
     sys.stdout.flush()
 
   app.run(guarded, flags_parser=lambda unused: arguments)
+
+
+def command(program: str, *arguments: str) -> list[str]:
+  """Returns the command line of `tools.PROGRAM`, with this interpreter."""
+  return [sys.executable, "-m", f"{_TOOLS}{program}", *arguments]
+
+
+def find_environment(
+  folder: pathlib.Path, requirements: pathlib.Path, version: str
+) -> str:
+  """Returns the interpreter of a virtual environment, of `version` of Python.
+
+  If there is none, the message of a ValueError has the commands that make it.
+  """
+  python = folder / "bin" / "python"
+  if not python.exists():
+    raise ValueError(
+      f"there is no virtual environment {folder}: make it by `python{version} "
+      f"-m venv {folder}` and `{python} -m pip install -r {requirements}`."
+    )
+  return str(python)
 
 
 def add_other_names(program: str) -> None:
@@ -267,7 +286,7 @@ def _help_text(program: str) -> str:
   own = sys.argv[0] if program == "__main__" else program
   modules = [*reversed(flags.FLAGS.flags_by_module_dict())]
   about = (sys.modules[program].__doc__ or "").strip()
-  parts = [about.replace("python -m tools.", child_programs.PREFIX)]
+  parts = [about.replace("python -m tools.", PREFIX)]
   for name in [own, *(x for x in modules if x.startswith(_TOOLS) and x != own)]:
     title = "Flags" if name == own else name
     _, _, shown = flags.FLAGS.module_help(name).partition(":")

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from official_albert.tools.cli import child_programs, printing
+from official_albert.tools.cli import command_line, printing
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PROGRAM = """
@@ -275,10 +275,10 @@ def test_progress(monkeypatch):
 def test_a_missing_environment_is_explained(tmp_path):
   arguments = tmp_path / "venv", tmp_path / "toy.txt", "3.12"
   with pytest.raises(ValueError) as caught:
-    child_programs.find_environment(*arguments)
+    command_line.find_environment(*arguments)
   for command in ("python3.12 -m venv", "-m pip install -r", "toy.txt`."):
     assert command in str(caught.value)
   (tmp_path / "venv/bin").mkdir(parents=True)
   (tmp_path / "venv/bin/python").touch()
-  found = child_programs.find_environment(*arguments)
+  found = command_line.find_environment(*arguments)
   assert found == str(tmp_path / "venv/bin/python")

@@ -189,7 +189,7 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
     (["--nouse_tpu"], "docs/migration.md lists the flags of google-research"),
     (["--iterations_per_loop", "x"], "--steps_per_loop=x: invalid literal"),
     (["--masked_lm_prob=nan"], "--masked_lm_prob=nan is not a number; --help"),
-    (["--clip_norm=0"], "flag --clip_norm=0.0: must be more than 0; --help"),
+    (["--clip_norm=0"], "clip_norm is 0.0, but must be more than 0; --help"),
     (["--optimizer=Adam"], "=Adam: value should be one of <lamb|adamw|muon>"),
     (
       ["-compile_chains", "--mode"],

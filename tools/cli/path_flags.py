@@ -8,7 +8,7 @@ defined without this module.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Collection, Mapping, Optional, Sequence
+from typing import Any, Callable, Collection, Mapping, Optional
 
 from absl import flags
 
@@ -37,14 +37,6 @@ def define(
   serializer: Any = flags.ArgumentSerializer()
   parser, more = PathParser(), {"required": required, "serializer": serializer}
   return flags.DEFINE(parser, name, default, text, **more)
-
-
-def define_multi(
-  name: str, default: Optional[Sequence[str]], text: str
-) -> flags.FlagHolder[list[str]]:
-  """Defines a flag like `flags.DEFINE_multi_string`."""
-  serializer: Any = flags.ArgumentSerializer()
-  return flags.DEFINE_multi(PathParser(), serializer, name, default, text)
 
 
 def define_checkpoint() -> flags.FlagHolder[str]:
@@ -106,23 +98,19 @@ def define_settings(
       }[kind]
       defined[name] = make(name, default, text)
       if kind in (int, float):
-        limits = field.metadata["limits"]
-        _refuse_out_of_range(name, default, limits, whole=kind is int)
+        limits = {**field.metadata["limits"], "whole": kind is int}
+        flags.register_validator(name, _is_within(name, default, limits))
   return defined
 
 
-def _refuse_out_of_range(
-  name: str, default: Any, limits: Mapping[str, Any], whole: bool
-) -> None:
-  """Adds the limits of a setting to its flag; defaults always pass."""
+def _is_within(
+  name: str, default: Any, limits: Mapping[str, Any]
+) -> Callable[[Any], bool]:
+  """Returns a validator of a setting's flag; defaults always pass."""
 
   def is_valid(value: Any) -> bool:
-    try:
-      if value not in (None, default):
-        check_number(name, value, whole=whole, **limits)
-    except ValueError as error:
-      reason = str(error).partition(", but ")[2]
-      raise flags.ValidationError(reason) from error
+    if value not in (None, default):
+      check_number(name, value, **limits)
     return True
 
-  flags.register_validator(name, is_valid)
+  return is_valid

@@ -22,7 +22,7 @@ _WIDTH = 75  # Of the terminal.
 # Flags with text or lists as values that are no paths, by what they hold.
 _NO_PATHS = {
   "names": (
-    "best_metric columns handle id_column label_column "
+    "best_metric columns handle id_column label_column license "
     "preset recipe runner sentence_language signature systems task "
     "text_b_column text_column topology tpu"
   ),

@@ -9,13 +9,13 @@ import sys
 import time
 from typing import Any, Callable, Iterable, Mapping, Sequence, TextIO
 
+import tabulate
+
 from official_albert import files
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
   """Returns a table with aligned columns; the cells stay as they are."""
-  import tabulate  # Few starts of a program print a table.
-
   return tabulate.tabulate(rows, columns, "github", disable_numparse=True)
 
 
@@ -33,8 +33,6 @@ def spread(
 
 def statistics_table(splits: Mapping[str, Mapping[str, Any]]) -> str:
   """Returns a table with a column for each split, a row for each statistic."""
-  import tabulate
-
   rows: dict[str, dict[str, str]] = {}
   for split, statistics in splits.items():
     for name, number in statistics.items():
@@ -49,35 +47,28 @@ def statistics_table(splits: Mapping[str, Mapping[str, Any]]) -> str:
   )
 
 
-def load_pyplot():
-  """Returns matplotlib.pyplot, set up to draw without a display."""
+def make_figure(width: float, height: float):
+  """Returns an empty figure of matplotlib, which needs no display."""
   # It logs that it builds its font cache.
   logging.getLogger("matplotlib").setLevel(logging.ERROR)
-  import matplotlib  # Takes a second.
+  from matplotlib.figure import Figure  # Takes a second.
 
-  matplotlib.use("Agg")
-  from matplotlib import pyplot
-
-  return pyplot
+  return Figure(figsize=(width, height), layout="constrained")
 
 
 def save_figure(figure, path: str) -> None:
-  """Writes a PNG, complete or not at all, and closes the figure."""
-  try:
-    with files.replacing(path) as temporary:
-      figure.savefig(temporary, format="png", dpi=110)
-  finally:
-    load_pyplot().close(figure)
+  """Writes a PNG, complete or not at all."""
+  with files.replacing(path) as temporary:
+    figure.savefig(temporary, format="png", dpi=110)
 
 
 class ProgressLine:
   """Shows the progress on stderr, a line every ten seconds."""
 
   def __init__(self, stream: TextIO = sys.stderr):
-    self._stream, self._phase = stream, ""
-    self._last_shown = time.monotonic()
-    # Time, fraction and tokens at the start of the phase.
-    self._start = (self._last_shown, 0.0, 0)
+    self._stream, self._shown = stream, time.monotonic()
+    # The phase, and time, fraction and tokens at its start.
+    self._phase, self._start = "", (0.0, 0.0, 0)
 
   def show(
     self, phase: str, fraction: float, tokens: int, details: str
@@ -94,15 +85,15 @@ class ProgressLine:
     now = time.monotonic()
     if phase != self._phase:
       self._phase, self._start = phase, (now, fraction, tokens)
-    if now - self._last_shown < 10:
+    if now - self._shown < 10:
       return
-    self._last_shown = now
+    self._shown = now
     begin, first_fraction, first_tokens = self._start
     seconds, share = now - begin, fraction - first_fraction
     line = f"{phase}: {details}"
+    if seconds > 0 and tokens:
+      line += f", {(tokens - first_tokens) / seconds:,.0f} tokens/s"
     if seconds > 0 and share > 0:
-      if tokens:
-        line += f", {(tokens - first_tokens) / seconds:,.0f} tokens/s"
-      left = int(max(0.0, 1 - fraction) * seconds / share + 0.5)
+      left = max(0, round((1 - fraction) * seconds / share))
       line += f", {datetime.timedelta(seconds=left)} left"
     print(line, file=self._stream, flush=True)

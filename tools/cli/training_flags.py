@@ -8,7 +8,7 @@ help and defaults. A program that trains imports this module and calls
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Sequence
+from typing import TYPE_CHECKING, Any
 
 from absl import flags
 
@@ -76,9 +76,7 @@ def train_config(model_dir: str) -> tuple[TrainConfig, str]:
   )
   reason = "as given"
   if values["learning_rate"] is None:
-    reason = f"= 0.00176 * sqrt({config.train_batch_size} / 4096)"
-    if config.optimizer != "lamb":
-      reason += f", LAMB's rule, not one for {config.optimizer}"
+    reason = f"= 0.00176 * sqrt({config.train_batch_size} / 4096), as for LAMB"
   return config, f"learning rate {config.learning_rate:.4g} {reason}"
 
 
@@ -87,9 +85,7 @@ def _phases(lists: dict[str, tuple[int, ...]]) -> tuple[Phase, ...]:
 
   `lists` has one value, or one for each phase, of the settings in `_LISTS`.
   """
-  steps: Sequence[int] = [1]
-  if _PHASE_STEPS.value:
-    steps = whole_numbers("phase_steps", _PHASE_STEPS.value)
+  steps = whole_numbers("phase_steps", _PHASE_STEPS.value or "1")
   for flag, values in lists.items():
     if len(values) not in (1, len(steps)):
       raise ValueError(
@@ -98,9 +94,7 @@ def _phases(lists: dict[str, tuple[int, ...]]) -> tuple[Phase, ...]:
       )
   if not _PHASE_STEPS.value:
     return ()
-  own: dict[str, Any] = {
-    name: values for name, values in lists.items() if len(values) > 1
-  }
+  own = {name: values for name, values in lists.items() if len(values) > 1}
   return tuple(
     Phase(count, **{name: own[name][index] for name in own})
     for index, count in enumerate(steps)

@@ -61,12 +61,10 @@ def _draw(
   table: tables.Table, columns: Mapping[str, Sequence[Any]], path: str
 ) -> None:
   """Writes a PNG: each column beside the paper's numbers."""
-  figure, axes = printing.load_pyplot().subplots(
-    ncols=len(columns),
-    figsize=(2 + 2.2 * len(columns), max(2.8, 0.36 * len(table.rows) + 1.5)),
-    sharey=True,
-    layout="constrained",
+  figure = printing.make_figure(
+    2 + 2.2 * len(columns), max(2.8, 0.36 * len(table.rows) + 1.5)
   )
+  axes = figure.subplots(ncols=len(columns), sharey=True)
   for axis, (title, values) in zip(axes, columns.items()):
     for i, numbers in enumerate(values):
       axis.plot(numbers, [i] * len(numbers), "o", color=f"C{i}", alpha=0.6)

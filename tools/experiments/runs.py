@@ -18,7 +18,7 @@ import subprocess
 from typing import Any, Mapping
 
 from official_albert import files, machine, run_logs, tfrecords
-from official_albert.tools.cli import child_programs
+from official_albert.tools.cli import command_line
 from official_albert.tools.experiments import tables
 
 _Flags = Mapping[str, Any]
@@ -57,7 +57,7 @@ class Runner:
     Returns what the result holds, if it is JSON.
     """
     given = [f"--{name}={value}" for name, value in flags.items()]
-    line = child_programs.command(f"official_albert.tools.{program}", *given)
+    line = command_line.command(program, *given)
     text = shlex.join(["python", *line[1:]])
     if self.dry_run:
       if text not in self._given:

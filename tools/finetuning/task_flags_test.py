@@ -177,7 +177,7 @@ def test_flags_of_other_tasks_are_refused():
     (
       "text_regression",
       ["--dev_share=-1"],
-      "flag --dev_share=-1.0: must be from 0 to 1",
+      "dev_share is -1.0, but must be from 0 to 1",
     ),
   )
   check_refusals(

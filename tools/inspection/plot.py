@@ -18,7 +18,8 @@ _CURVES = (
 
 def plot_similarity(series: Mapping[str, np.ndarray], output_file: str) -> None:
   """Draws the L2 distance and the angle of each layer for models by name."""
-  figure, axes = printing.load_pyplot().subplots(1, 2, figsize=(10, 3.8))
+  figure = printing.make_figure(10, 3.8)
+  axes = figure.subplots(1, 2)
   for column, title in enumerate(("L2 distance", "angle (degrees)")):
     axis = axes[column]
     for name, layers in series.items():
@@ -30,7 +31,6 @@ def plot_similarity(series: Mapping[str, np.ndarray], output_file: str) -> None:
     axis.xaxis.get_major_locator().set_params(integer=True)
     for text in axis.legend(fontsize=9).get_texts():
       text.set_parse_math(False)
-  figure.tight_layout()
   printing.save_figure(figure, output_file)
 
 
@@ -45,7 +45,8 @@ def plot_curves(
     "training": (run_logs.read_metrics(model_dir, "train"), "-"),
     "held-out": (run_logs.read_metrics(model_dir, "eval"), "o-"),
   }
-  figure, axes = printing.load_pyplot().subplots(1, 3, figsize=(13, 3.8))
+  figure = printing.make_figure(13, 3.8)
+  axes = figure.subplots(1, 3)
   if unigram_entropy:
     axes[0].axhline(unigram_entropy, color="gray", label="unigram entropy")
   axes[2].axhline(0.5, color="gray", label="chance")
@@ -57,5 +58,4 @@ def plot_curves(
     axis.set_title(title)
     axis.set_xlabel("step")
     axis.legend()
-  figure.tight_layout()
   printing.save_figure(figure, output_file)

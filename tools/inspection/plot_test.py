@@ -6,14 +6,13 @@ import json
 
 import numpy as np
 import pytest
-from matplotlib import pyplot
 
 from official_albert.tools.inspection import plot
 
 
 @pytest.fixture
 def drawn(monkeypatch):
-  """The figures, open until the end of the test."""
+  """The figures that the test has drawn."""
   figures = []
 
   def save(figure, path, **unused):
@@ -21,9 +20,7 @@ def drawn(monkeypatch):
     figure.savefig(path, format="png", dpi=40)
 
   monkeypatch.setattr(plot.printing, "save_figure", save)
-  yield figures
-  for figure in figures:
-    pyplot.close(figure)
+  return figures
 
 
 def test_curves_and_labels(tmp_path, drawn):

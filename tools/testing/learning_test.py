@@ -48,7 +48,11 @@ def test_masked_words_and_the_order_of_sentences_are_learned(tmp_path):
   (tmp_path / "corpus.txt").write_text(text)
   (tmp_path / "config.json").write_text(json.dumps(_SIZES))
   _run(
-    "train_vocabulary", tmp_path, "--input_files=corpus.txt", "--vocab_size=60"
+    "train_vocabulary",
+    tmp_path,
+    "--input_files=corpus.txt",
+    "--output_dir=.",
+    "--vocab_size=60",
   )
   _run(
     "create_pretraining_data",

@@ -123,7 +123,7 @@ def run_here(program, arguments: Sequence[str]) -> Result:
   saved = flagsaver.save_flag_values()
   try:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-      command_line.run(program.main, getattr(program, "MAX_ARGUMENTS", 0))
+      command_line.run(program.main)
   except SystemExit as exit_:
     code = exit_.code or 0
   finally:

@@ -144,4 +144,4 @@ def _code(text: str) -> str:
 
 
 if __name__ == "__main__":
-  command_line.run(main, MAX_ARGUMENTS)
+  command_line.run(main)

@@ -14,7 +14,7 @@ from typing import Any, Mapping
 
 from official_albert import train_config
 from official_albert.settings import check, check_number, setting
-from official_albert.tools.cli import child_programs
+from official_albert.tools.cli import command_line
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = _ROOT / ".venv-tpu-compile"
@@ -75,7 +75,7 @@ class Step:
 def find_environment() -> str:
   """Returns the interpreter of the compiler's environment."""
   # Its JAX has wheels for Python 3.11 to 3.14.
-  return child_programs.find_environment(VENV, _REQUIREMENTS, "3.12")
+  return command_line.find_environment(VENV, _REQUIREMENTS, "3.12")
 
 
 def compile_row(

@@ -121,23 +121,25 @@ def make_pair(kind: str, file: pathlib.Path, lower_case: bool = True, **rules):
   )
 
 
-def _differing(pair, texts: list[str]) -> list[tuple]:
+def _differing(pair, *batches: list[str]) -> list[tuple]:
   """Returns the texts whose ids, with or without offsets, are not Python's."""
   python, graph = pair
-  batch = tf.constant(texts, tf.string)
-  ids = tf.function(graph.tokenize, autograph=False)(batch)
-  got = tf.function(graph.tokenize_with_offsets, autograph=False)(batch)
-  assert all(rows.dtype == tf.int32 for rows in (ids, *got))
-  rows = zip(ids.to_list(), zip(*(part.to_list() for part in got)))
-  return [
-    (text, expected, row)
-    for text, row, expected in zip(texts, rows, map(_encoded(python), texts))
-    if row != (expected[0], expected)
-  ]
 
+  def both(texts):
+    return graph.tokenize(texts), graph.tokenize_with_offsets(texts)
 
-def _encoded(python):
-  return lambda text: tuple(python.encode_with_offsets(text))
+  spec = tf.TensorSpec([None], tf.string)
+  both = tf.function(both, [spec], autograph=False)
+  found = []
+  for texts in batches:
+    ids, got = both(tf.constant(texts, tf.string))
+    assert all(rows.dtype == tf.int32 for rows in (ids, *got))
+    rows = zip(ids.to_list(), zip(*(part.to_list() for part in got)))
+    for text, row in zip(texts, rows):
+      expected = tuple(python.encode_with_offsets(text))
+      if row != (expected[0], expected):
+        found.append((text, expected, row))
+  return found
 
 
 # All rules, by the kind of tokenizer.
@@ -162,10 +164,9 @@ def test_equals_python(files, odd_files, kind, rules):
     default, _ = make_pair(kind, files[kind])
     assert [*map(pair[0].tokenize, _LINES)] != [*map(default.tokenize, _LINES)]
   odd = make_pair(kind, odd_files[kind], **rules)
-  texts = toy_vocabulary.odd_texts(250, seed=7)
-  assert len(texts) > 3000
-  assert _differing(odd, _LINES + texts) == []
-  assert _differing(odd, []) == []
+  texts = toy_vocabulary.odd_texts(90, seed=7)
+  assert len(texts) > 1000
+  assert _differing(odd, _LINES + texts, []) == []
 
 
 @pytest.mark.golden
@@ -186,7 +187,7 @@ def test_equals_python_on_each_character(odd_files, kind):
   codes = [*range(0xD800), *range(0xE000, 0x33480), *range(0xE0000, 0xE0200)]
   texts = [f"a{chr(c)} {chr(c)}Σz{chr(c)}" for c in [*codes, 0xFFFFE, 0x10FFFF]]
   # Letters that nothing changes are alike.
-  texts = [text for i, text in enumerate(texts) if i % 29 == 0 or i < 0x3000]
+  texts = [text for i, text in enumerate(texts) if i % 97 == 0 or i < 0x3000]
   assert _differing(make_pair(kind, odd_files[kind]), texts) == []
 
 
