@@ -190,7 +190,9 @@ def test_saved_modules_are_compared(run, published, tmp_path):
   file = dataclasses.replace(source.tokenizer, path=other)
   source.module.model.albert.pooler.bias.assign_add(tf.fill([24], 0.01))
   paths = [str(published / instance) for instance in _MODULES]
-  with pytest.raises(ValueError, match="^pooled_output, the ids of the saved"):
+  with pytest.raises(
+    ValueError, match="^'pooled_output', 'the ids' of the saved"
+  ):
     hub_publication.check_modules(source._replace(tokenizer=file), *paths)
 
 
