@@ -164,8 +164,8 @@ def test_equals_python(files, odd_files, kind, rules):
     default, _ = make_pair(kind, files[kind])
     assert [*map(pair[0].tokenize, _LINES)] != [*map(default.tokenize, _LINES)]
   odd = make_pair(kind, odd_files[kind], **rules)
-  texts = toy_vocabulary.odd_texts(90, seed=7)
-  assert len(texts) > 1000
+  texts = toy_vocabulary.odd_texts(250, seed=7)
+  assert len(texts) > 3000
   assert _differing(odd, _LINES + texts, []) == []
 
 
