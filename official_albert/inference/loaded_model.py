@@ -160,8 +160,11 @@ class LoadedModel:
     )
 
   @functools.cached_property
-  def _masks(self) -> serving.ServedModule:
-    """The module for `fill_mask`, which finds more pieces."""
+  def _many_pieces(self) -> serving.ServedModule:
+    """The module for `fill_mask` with more pieces than the model's own.
+
+    Few ask for them, and each call would take longer for all of them.
+    """
     if self._is_export:
       return self._module
     _ = self._module.traced  # The copy shares it.
@@ -229,7 +232,7 @@ class LoadedModel:
       the most probable first.
     """
     self._need("fill_mask")
-    most = self._masks.settings()["top_k"]
+    most = self._many_pieces.settings()["top_k"]
     if top_k is None:
       top_k = min(_TOP_K, most)
     if not (isinstance(top_k, int) and 1 <= top_k <= most):
@@ -241,11 +244,13 @@ class LoadedModel:
     def pieces(fields: _Fields, unused_cells: _Fields) -> list[list[Piece]]:
       columns = ("tokens", "probabilities", "token_ids")
       return [
-        [Piece(*x) for x in zip(*(mask[name] for name in columns))][:top_k]
+        [Piece(*x) for x in zip(*(mask[name][:top_k] for name in columns))]
         for mask in fields["masks"]
       ]
 
-    return self._ask("fill_mask", {"text": texts}, pieces)
+    is_few = top_k <= self._module.settings()["top_k"]
+    module = self._module if is_few else self._many_pieces
+    return self._ask("fill_mask", {"text": texts}, pieces, module)
 
   def sentence_order(self, texts: Texts, texts_b: Texts) -> Any:
     """Returns the probability that `texts_b` precede `texts`, for each pair."""
@@ -350,14 +355,14 @@ class LoadedModel:
     method: str,
     texts: Mapping[str, Any],
     make: Callable[[_Fields, _Fields], Any],
+    module: Optional[serving.ServedModule] = None,
   ) -> Any:
     """Returns what `make` makes of the fields and the texts of each answer."""
     self._need(method)
     is_pair = "text_b" in texts
-    has_no_task = is_pair and not self.source.names_task
-    module = self._pairs if has_no_task else self._module
-    if method == "fill_mask":
-      module = self._masks
+    if module is None:
+      has_no_task = is_pair and not self.source.names_task
+      module = self._pairs if has_no_task else self._module
     backend = self._backend(module, method)
     if {*texts} != {*backend.roles}:
       advice = "leave texts_b out" if is_pair else "give texts_b, too"
