@@ -12,20 +12,14 @@ from official_albert.tfrecords import reader, schemas, writer
 _SEQ, _PREDICTIONS = 7, 2
 _SHARD_SIZES = (11, 5, 0, 7)
 _RECORDS = sum(_SHARD_SIZES)
+_SCHEMA = schemas.pretraining_schema(_SEQ, _PREDICTIONS)
 
 
 def _record(number):
   """A record whose first id is its number."""
-  ids = np.arange(_SEQ) + number
   return {
-    "input_ids": ids,
-    "input_mask": np.ones(_SEQ, int),
-    "segment_ids": np.arange(_SEQ) // 4,
-    "token_boundary": ids % 2,
-    "masked_lm_positions": np.array([1, 3]),
-    "masked_lm_ids": ids[[1, 3]],
-    "masked_lm_weights": np.float32([1, 0.5]),
-    "next_sentence_labels": np.array([number % 2]),
+    x.name: number + np.arange(x.length, dtype=x.dtype).reshape(x.shape)
+    for x in _SCHEMA
   }
 
 
@@ -67,9 +61,8 @@ def write_folder(directory, schema, splits, length, **changes):
 def _write_folder(directory):
   records = map(_record, itertools.count())
   shards = [list(itertools.islice(records, size)) for size in _SHARD_SIZES]
-  schema = schemas.pretraining_schema(_SEQ, _PREDICTIONS)
   splits = {"train": shards, "empty": []}
-  return write_folder(directory, schema, splits, _SEQ)
+  return write_folder(directory, _SCHEMA, splits, _SEQ)
 
 
 @pytest.fixture(scope="module")
@@ -91,12 +84,12 @@ def test_batches_have_static_shapes_32_bit_types_and_the_values(folder):
     feature.name: tf.TensorSpec(
       (3, *feature.shape), tf.int32 if feature.dtype == "int64" else tf.float32
     )
-    for feature in schemas.pretraining_schema(_SEQ, _PREDICTIONS)
+    for feature in _SCHEMA
   } | {"example_weight": tf.TensorSpec((3,), tf.float32)}
   batch = next(iter(dataset))
   for name, values in _record(0).items():
     np.testing.assert_array_equal(batch[name][0], values)
-  np.testing.assert_array_equal(batch["next_sentence_labels"], [[0], [1], [0]])
+  np.testing.assert_array_equal(batch["next_sentence_labels"], [[0], [1], [2]])
   np.testing.assert_array_equal(batch["example_weight"], [1, 1, 1])
 
 
@@ -166,7 +159,8 @@ def test_evaluation_drops_nothing_and_pads_the_last_batch(folder):
   weights = np.array([1] * 5 + [0] * 4)
   np.testing.assert_array_equal(batches[-1]["example_weight"], weights)
   np.testing.assert_array_equal(
-    batches[-1]["masked_lm_weights"], np.outer(weights, [2, 1])
+    batches[-1]["masked_lm_weights"],
+    2 * (batches[-1]["number"] * weights)[:, None] + np.outer(weights, [0, 2]),
   )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from official_albert.tasks.pretraining import data, record_rules
+from official_albert.tasks.pretraining.data import build_worker, documents
 from official_albert.testing import toy_models, toy_vocabulary
 
 WORDS = (
@@ -82,11 +83,8 @@ def whole(built, hash_files):
 @pytest.fixture
 def small_pieces(monkeypatch):
   """Cuts the work of a build into many pieces."""
-  for name, value in {
-    "documents.BLOCK_BYTES": 600,
-    "build_worker._BATCH": 9,
-  }.items():
-    monkeypatch.setattr(f"official_albert.tasks.pretraining.data.{name}", value)
+  monkeypatch.setattr(documents, "BLOCK_BYTES", 600)
+  monkeypatch.setattr(build_worker, "_BATCH", 9)
 
 
 @pytest.fixture(scope="session")

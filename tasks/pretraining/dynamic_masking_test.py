@@ -84,14 +84,16 @@ def _observe(parts):
   shown = features["input_ids"][rows, positions]
   chosen = np.zeros(features["input_ids"].shape)
   chosen[np.nonzero(used)[0], positions[used]] = 1
-  mask, kept = shown == _MASK, shown == labels
+  mask, kept = used & (shown == _MASK), used & (shown == labels)
+  random = used & ~mask & ~kept
   segment_b = features["segment_ids"]
   return {
     "predictions": used.sum(1),
-    "masked": (used & mask).sum(1),
-    "kept": (used & kept).sum(1),
-    "random": (used & ~mask & ~kept).sum(1),
-    "random piece": np.where(used & ~mask & ~kept, shown, 0).sum(1),
+    "masked": mask.sum(1),
+    "masked twice": (mask[:, 1:] & mask[:, :-1]).sum(1),
+    "kept": kept.sum(1),
+    "random": random.sum(1),
+    "random pieces": [np.bincount(x, minlength=_V) for x in shown * random],
     "position": chosen,
     "neighbors": (chosen[:, 1:] * chosen[:, :-1]).sum(1),
     "in segment B": (chosen * segment_b).sum(1),
@@ -124,7 +126,7 @@ def test_distribution_is_that_of_static_masks(
   places = [tf.constant(500 * epoch, tf.int64) for epoch in range(6)]
   dynamic = _observe([mask(batch, place) for place in places])
   for name in dynamic:
-    # 4.5 standard errors: among a hundred numbers, one fails with 7e-4.
+    # 4.5 standard errors: among 200 numbers, one fails with 1e-3.
     a, b = (np.asarray(x[name], float) for x in (dynamic, static))
     error = np.sqrt(a.var(0) / len(a) + b.var(0) / len(b))
     worst = np.abs(a.mean(0) - b.mean(0)) - 4.5 * error
@@ -204,12 +206,8 @@ def test_draws_are_the_same_on_any_machine():
   """Philox4x32-10 of counter 0 and key 0, as Random123 lists it."""
   draws = dynamic_masking.uniform_draws(0, 0, tf.constant(0, tf.int64), (1, 4))
   words = (draws.numpy()[0] * 2**32).astype(np.uint32)
-  assert [f"{word:08x}" for word in words] == [
-    "6627e8d5",
-    "e169c58d",
-    "bc57ac4c",
-    "9b00dbd8",
-  ]
+  found = " ".join(f"{word:08x}" for word in words)
+  assert found == "6627e8d5 e169c58d bc57ac4c 9b00dbd8"
 
 
 @pytest.mark.parametrize(

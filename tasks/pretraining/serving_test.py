@@ -11,23 +11,15 @@ import tensorflow as tf
 from official_albert import tokenization
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tasks.pretraining import serving
-from official_albert.testing import toy_models, toy_vocabulary
+from official_albert.testing import toy_models
 from official_albert.tokenization import in_graph
 
 K, MAX_LENGTH = 3, 13
-_TEXT = [
-  "the river runs down to the sea",
-  "a boat goes up the river with the wind",
-  "the wind comes from the sea and goes to the hills",
-  "down in the hills the rain falls on the river",
-] * 5
 
 
 @pytest.fixture(scope="module")
-def tokenizer(tmp_path_factory):
-  path = tmp_path_factory.mktemp("vocabulary") / "tokenizer.model"
-  path.write_bytes(toy_vocabulary.train(_TEXT, 60))
-  return tokenization.SentencePieceTokenizer(str(path))
+def tokenizer(corpus):
+  return tokenization.SentencePieceTokenizer(f"{corpus}/toy.model")
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +51,8 @@ def call(served, ids, segments=None, masks=()):
   )
 
 
-SENTENCES = ["the [MASK] runs", "The wind [MASK] from [MASK] sea"]
-PAIRS = (["the river runs", "Rain."], ["to the sea " * 9, ""])
+SENTENCES = ["the [MASK] sat", "The dogs [MASK] under [MASK] trees"]
+PAIRS = (["the cat sat", "Rivers."], ["on a mat " * 9, ""])
 
 
 def test_masks_are_filled_as_by_hand(served, signatures, tokenizer):
@@ -121,7 +113,7 @@ def test_pairs_equal_the_model(served, signatures, tokenizer):
 
 
 def test_ids_give_all_outputs(served, signatures, tokenizer):
-  ids, _ = packed(tokenizer, "the river runs to the sea", None)
+  ids, _ = packed(tokenizer, "the cat sat on a mat", None)
   outputs = call(served, ids, masks=[2, 0, 5])
   answers = signatures["ids"](
     input_ids=tf.constant([ids]),
