@@ -81,24 +81,18 @@ def test_rows(program, tmp_path):
   }
   # Every generation by default.
   assert [row["fits"] for row in found] == ["no"] + ["yes"] * 5
-  program(
-    *("--preset=albert_base_v1", "--topology=v3:2x2", f"--output_file={path}")
-  )
-  made = [json.loads(line) for line in path.open()]
-  names = [row["name"] for row in made]
-  assert names == ["albert_base_v2"] * 6 + ["albert_base_v1"]
-
-
-def test_settings_of_a_step_are_named(program, tmp_path):
+  # Settings of a step are named, and other rows follow.
   config = tmp_path / "mine.json"
   config.write_text('{"vocab_size": 97, "max_position_embeddings": 64}')
   (row,) = program(
     *(f"--albert_config_file={config}", "--max_seq_length=64"),
     *("--gradient_accumulation_steps=4", "--recompute_activations"),
-    *("--topology=v3:2x2", "--task=regression"),
+    *("--topology=v3:2x2", "--task=regression", f"--output_file={path}"),
   )
   assert row["model"] == "mine, recomputed, 4 micro-batches"
   assert row["task"] == "regression" and not row["TFLOP"]
+  names = [json.loads(line)["name"] for line in path.open()]
+  assert names == ["albert_base_v2"] * 6 + ["mine"]
 
 
 _TINY = "--preset=albert_tiny"

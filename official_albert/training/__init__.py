@@ -31,9 +31,5 @@ from official_albert.training.optimization import (
   optimizer_of,
 )
 from official_albert.training.reporting import Reporter, open_report
-from official_albert.training.train_step import (
-  make_train_loop,
-  make_train_step,
-  make_variables,
-)
+from official_albert.training.train_step import make_train_step
 from official_albert.training.trainer import Trainer, check_batch_size

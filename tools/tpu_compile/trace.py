@@ -1,6 +1,6 @@
 """Traces training steps on records of zeros for a TPU, without a TPU.
 
-TensorFlow's own `TPUStrategy` traces the project's own tasks and functions.
+TensorFlow's own `TPUStrategy` traces the project's own tasks and `Trainer`.
 Only the description of the TPU is made up. Nothing is executed.
 
 A traced function has two parts. The cluster is what `Strategy.run` marks for
@@ -9,10 +9,12 @@ the TPU's compiler: the program of one replica. The rest runs on the host.
 
 from __future__ import annotations
 
+import io
 import os
 import pathlib
 import re
 import tempfile
+import types
 from typing import Any, Sequence
 
 import numpy as np
@@ -150,28 +152,25 @@ def _outermost(tensor: tf.Tensor) -> tf.Tensor:
   return tensor
 
 
-class _Resolver:
+def _resolver() -> Any:
   """Describes one host with `CORES` cores to `TPUStrategy`."""
-
-  tpu_hardware_feature = None
-
-  def cluster_spec(self):
-    return None
-
-  def get_tpu_system_metadata(self):
-    job = "/job:localhost/replica:0/task:0"
-    kinds = [("TPU", core) for core in range(CORES)] + [("CPU", 0)]
-    devices = [
+  job = "/job:localhost/replica:0/task:0"
+  kinds = [*(("TPU", core) for core in range(CORES)), ("CPU", 0)]
+  metadata = tpu_system_metadata.TPUSystemMetadata(
+    num_cores=CORES,
+    num_hosts=1,
+    num_of_cores_per_host=CORES,
+    topology=None,
+    devices=[
       tf.config.LogicalDevice(f"{job}/device:{kind}:{i}", kind)
       for kind, i in kinds
-    ]
-    return tpu_system_metadata.TPUSystemMetadata(
-      num_cores=CORES,
-      num_hosts=1,
-      num_of_cores_per_host=CORES,
-      topology=None,
-      devices=devices,
-    )
+    ],
+  )
+  return types.SimpleNamespace(
+    tpu_hardware_feature=None,
+    cluster_spec=lambda: None,
+    get_tpu_system_metadata=lambda: metadata,
+  )
 
 
 class TracingStrategy(tf.distribute.TPUStrategy):
@@ -184,7 +183,7 @@ class TracingStrategy(tf.distribute.TPUStrategy):
   def __init__(self):
     # Variables of devices that do not exist are created on the CPU.
     tf.config.set_soft_device_placement(True)
-    extended = tpu_strategy.TPUExtended(self, _Resolver())
+    extended = tpu_strategy.TPUExtended(self, _resolver())
     # Skips TPUStrategy's constructor, which would start the TPU.
     distribute_lib.Strategy.__init__(self, extended)
     self._logical_device_stack = [0]
@@ -199,26 +198,25 @@ class TracingStrategy(tf.distribute.TPUStrategy):
     return results
 
 
-def trace_training(task, config: training.TrainConfig) -> Cluster:
-  """Returns the update in the loop of `training.Trainer`."""
+class _Trainer(training.Trainer):
+  """Trains without an evaluation before the first update."""
+
+  def _evaluate(self, phase: int) -> None:
+    del phase
+
+
+def trace_run(
+  task, config: training.TrainConfig, trainer: type = _Trainer
+) -> Cluster:
+  """Returns the first program of a run, by default the update in its loop."""
   strategy = TracingStrategy()
-  model, optimizer, loss_scale = training.make_variables(task, config, strategy)
-  with tf.device(distribution.host_of(strategy)):
-    stop = distribution.SharedFlag(strategy, tf.Variable(False))
-  with strategy.scope():
-    seed = tf.Variable(config.seed, dtype=tf.int64, trainable=False)
-  step = training.make_train_step(
-    task, model, optimizer, config, loss_scale, seed
-  )
-  loop = training.make_train_loop(step, strategy, stop)
-  batches = distribution.iterate(
-    strategy,
-    lambda context: task.train_dataset(
-      config.train_batch_size // CORES, 0, context
-    ),
-  )
-  loop.get_concrete_function(batches, tf.constant(1))
-  return strategy.clusters[-1]
+  with training.Reporter(config.model_dir, io.StringIO()) as report:
+    try:
+      trainer([task], config, strategy, report).run()
+    except tf.errors.OpError:  # This machine cannot execute what was traced.
+      if not strategy.clusters:
+        raise
+  return strategy.clusters[0]
 
 
 def _write_records(
@@ -262,12 +260,10 @@ def make_task(step: rows.Step, folder: str):
   return task.on_records({"train": folder, "dev": folder}, config)
 
 
-def train_config(step: rows.Step) -> training.TrainConfig:
+def train_config(step: rows.Step, folder: str) -> training.TrainConfig:
   """Returns the settings of a training on `CORES` replicas."""
   return training.TrainConfig(
-    model_dir="",
-    num_train_steps=1000,
-    num_warmup_steps=100,
+    model_dir=os.path.join(folder, "run"),
     learning_rate=0.001,
     train_batch_size=step.batch_size * CORES,
     optimizer=step.optimizer,
@@ -279,4 +275,4 @@ def trace_step(step: rows.Step) -> Cluster:
   """Returns the program of one replica."""
   distribution.set_precision(step.precision)
   with tempfile.TemporaryDirectory(prefix="tpu_compile") as folder:
-    return trace_training(make_task(step, folder), train_config(step))
+    return trace_run(make_task(step, folder), train_config(step, folder))
