@@ -30,7 +30,7 @@ def load(group: str, recompute: bool = False):
 def total_loss(model, batch, training=False, logits_only=False):
   """The training loss, its parts and the outputs."""
   outputs = model(batch, training=training, logits_only=logits_only)
-  totals = task_lib.loss_totals(outputs, batch, compiled=training)
+  totals, _ = task_lib.losses(outputs, batch, compiled=training)
   weights = task_lib.loss_weights(batch)
   losses = {name: totals[name] / weights[name] for name in totals}
   return sum(losses.values()), losses, outputs

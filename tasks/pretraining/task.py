@@ -185,8 +185,7 @@ class PretrainingTask:
       logits_only=True,
       num_layers=self.num_layers,
     )
-    totals = loss_totals(outputs, batch, compiled=training)
-    metrics = accuracies(outputs, batch)
+    totals, metrics = losses(outputs, batch, compiled=training)
     if not self._sentence_pair:
       del totals["sentence_order"], metrics["sentence_order_accuracy"]
     return totals, metrics
@@ -278,7 +277,7 @@ def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
 
 
 def loss_weights(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-  """Returns the divisors of `loss_totals`, <float32>[] each.
+  """Returns the divisors of `losses`, <float32>[] each.
 
   They are the number of masked positions plus 1e-5, and the number of examples.
   """
@@ -288,12 +287,12 @@ def loss_weights(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   }
 
 
-def loss_totals(
+def losses(
   outputs: Mapping[str, tf.Tensor],
   batch: Mapping[str, tf.Tensor],
   compiled: bool = False,
-) -> dict[str, tf.Tensor]:
-  """Returns the summed cross entropies in nats, <float32>[] each.
+) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
+  """Returns the summed cross entropies in nats, <float32>[], and accuracies.
 
   Args:
     outputs: the logits of `AlbertForPretraining`.
@@ -301,34 +300,23 @@ def loss_totals(
       `next_sentence_labels` <int32>[B, 1], and maybe `example_weight` [B].
     compiled: whether XLA compiles the element-wise operations.
   """
-  masked_lm = modeling.cross_entropy(
-    outputs["masked_lm_logits"], batch["masked_lm_ids"], compiled
-  )
-  sentence_order = modeling.cross_entropy(
-    outputs["sentence_order_logits"], batch["next_sentence_labels"][:, 0]
-  )
-  return {
-    "masked_lm": tf.reduce_sum(masked_lm * batch["masked_lm_weights"]),
-    "sentence_order": tf.reduce_sum(sentence_order * _example_weight(batch)),
-  }
-
-
-def accuracies(
-  outputs: Mapping[str, tf.Tensor], batch: Mapping[str, tf.Tensor]
-) -> dict[str, training_lib.Ratio]:
-  """Returns the shares of correct predictions; see `loss_totals`."""
-  return {
-    "masked_lm_accuracy": finetuning_task.accuracy_sums(
-      outputs["masked_lm_logits"],
-      batch["masked_lm_ids"],
-      batch["masked_lm_weights"],
-    ),
-    "sentence_order_accuracy": finetuning_task.accuracy_sums(
-      outputs["sentence_order_logits"],
+  totals, metrics = {}, {}
+  for name, labels, weights, is_compiled in (
+    ("masked_lm", batch["masked_lm_ids"], batch["masked_lm_weights"], compiled),
+    (
+      "sentence_order",
       batch["next_sentence_labels"][:, 0],
       _example_weight(batch),
+      False,
     ),
-  }
+  ):
+    logits = outputs[f"{name}_logits"]
+    each = modeling.cross_entropy(logits, labels, is_compiled)
+    totals[name] = tf.reduce_sum(each * weights)
+    metrics[f"{name}_accuracy"] = finetuning_task.accuracy_sums(
+      logits, labels, weights
+    )
+  return totals, metrics
 
 
 def make_tasks(

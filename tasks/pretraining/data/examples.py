@@ -24,6 +24,7 @@ from typing import Any, NamedTuple, Sequence
 import numpy as np
 
 from official_albert import tokenization
+from official_albert.tasks.pretraining import record_rules
 from official_albert.tasks.pretraining.data import sentence_pairs
 from official_albert.tasks.pretraining.data.settings import (
   KEEP_SHARE,
@@ -60,12 +61,8 @@ def create_instance(
   rng: np.random.Generator,
 ) -> Instance:
   """Joins a pair to a sequence and masks it, unless masking is dynamic."""
-  cls_id, sep_id, separator = (
-    tokenizer.cls_id,
-    tokenizer.sep_id,
-    len(pair.a) + 1,
-  )
-  parts = [cls_id], pair.a, [sep_id], pair.b, [sep_id]
+  separator, sep = len(pair.a) + 1, [tokenizer.sep_id]
+  parts = [tokenizer.cls_id], pair.a, sep, pair.b, sep
   tokens = np.concatenate(parts, dtype=np.int32)
   boundary = tokenizer.word_start_table[tokens]
   boundary[[0, separator, -1]] = True
@@ -231,18 +228,13 @@ def pad_instances(
   positions = _pad([x.positions for x in instances], most)
   labels = _pad([x.original[x.positions] for x in instances], most)
   weights = np.arange(most) < [[len(x.positions)] for x in instances]
-  rows, columns = np.nonzero(weights)
-  restored = shown.copy()
-  restored[rows, positions[rows, columns]] = labels[rows, columns]
+  masks = positions, labels, weights.astype(np.float32)
+  features |= dict(zip(record_rules.MASKED, masks))
+  restored = record_rules.put_labels_back(features)
   # `python -O` would skip assert statements.
   if (restored != _pad([x.original for x in instances], length)).any():
     raise AssertionError("an example does not restore its text.")
-  return {
-    **features,
-    "masked_lm_positions": positions,
-    "masked_lm_ids": labels,
-    "masked_lm_weights": weights.astype(np.float32),
-  }
+  return features
 
 
 def _pad(rows: Sequence[np.ndarray], length: int) -> np.ndarray:

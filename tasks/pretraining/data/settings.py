@@ -214,15 +214,14 @@ class BuildSettings:
   def content(self, weights: Mapping[str, float]) -> dict[str, Any]:
     """Returns what shapes the records, given the weight of each input file."""
     sentencex = importlib.metadata.version("sentencex")
+    names = (
+      "do_lower_case keep_accents dupe_factor drop_duplicates heldout_share"
+    )
     return {
       "input_files": [os.path.basename(path) for path in weights],
       "input_weights": [*weights.values()],
-      "do_lower_case": self.do_lower_case,
-      "keep_accents": self.keep_accents,
       **dataclasses.asdict(self.reading),
       "sentence_splitter": f"sentencex {sentencex}",
       **dataclasses.asdict(self.examples),
-      "dupe_factor": self.dupe_factor,
-      "drop_duplicates": self.drop_duplicates,
-      "heldout_share": self.heldout_share,
+      **{name: getattr(self, name) for name in names.split()},
     }

@@ -73,7 +73,7 @@ class _MeasuredTask:
     outputs = model(
       batch, training=training, dropout_seed=dropout_seed, logits_only=True
     )
-    return task_lib.loss_totals(outputs, batch, compiled=training), {}
+    return task_lib.losses(outputs, batch, compiled=training)[0], {}
 
 
 if __name__ == "__main__":
