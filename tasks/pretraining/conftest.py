@@ -107,15 +107,11 @@ def unmasked(corpus, make_settings, tmp_path_factory):
 @pytest.fixture(scope="session")
 def hash_files():
   """Returns a function from a folder to the hash of each file in it."""
-
-  def hash_files_in(folder):
-    return {
-      path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-      for path in pathlib.Path(folder).iterdir()
-      if path.is_file()
-    }
-
-  return hash_files_in
+  return lambda folder: {
+    path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+    for path in pathlib.Path(folder).iterdir()
+    if path.is_file()
+  }
 
 
 @pytest.fixture(scope="session")

@@ -53,13 +53,11 @@ def test_settings_are_consistent(recipe):
 def test_the_papers_setting(size):
   recipe = recipes.get_recipe(f"{size}_tpu")
   assert recipe.preset == f"albert_{size}_v2"
-  settings = recipe.settings
-  assert settings["train_batch_size"] == 4096
-  assert settings["num_train_steps"] == 125_000
-  assert settings["num_warmup_steps"] == 3125
-  assert "optimizer" not in settings  # LAMB.
-  assert recipe.data["max_seq_length"] == 512
-  assert recipe.data["short_seq_prob"] == 0.1
+  assert "optimizer" not in recipe.settings  # LAMB.
+  wanted = {"train_batch_size": 4096, "num_train_steps": 125_000}
+  assert wanted.items() <= recipe.settings.items()
+  wanted = {"max_seq_length": 512, "short_seq_prob": 0.1}
+  assert wanted.items() <= recipe.data.items()
 
 
 def test_an_unknown_name_lists_all():

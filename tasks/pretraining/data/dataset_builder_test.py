@@ -113,6 +113,7 @@ def test_duplicates_are_dropped_and_weights_multiply(build, tmp_path):
   texts = [f"{word} sat on\na mat under {word}" for word in words]
   (tmp_path / "a.txt").write_text("\n\n".join(texts))
   (tmp_path / "b.txt").write_text("\n\n".join(texts[:2]))
+  (tmp_path / "c.txt").write_text("\n\n".join(texts[:1] * 3))
   common = {
     "heldout_share": 0.0,
     "dupe_factor": 2,
@@ -124,26 +125,18 @@ def test_duplicates_are_dropped_and_weights_multiply(build, tmp_path):
     ("a.txt,{0}/b.txt", False, 11, 2 * 11),
     ("a.txt,{0}/b.txt", True, 9, 2 * 9),
     ("a.txt:2,{0}/b.txt:0.5", False, 11, 4 * 9 + 1 * 2),
+    ("c.txt", True, 1, 2),
   ):
     manifest = build(
-      tmp_path / f"{names[5:8]}{drop}",
+      tmp_path / f"{names[:8]}{drop}",
       input_files=f"{tmp_path}/{names.format(tmp_path)}",
       drop_duplicates=drop,
       **common,
     )
     found = manifest.split("train").statistics
     assert found["duplicate_documents"] == 2
+    assert list(manifest.splits) == ["train"]
     assert (found["documents"], found["instances"]) == (documents, examples)
-
-
-def test_more_shards_than_examples(build, tmp_path):
-  (tmp_path / "a.txt").write_text("the cat sat on a mat")
-  settings = {"heldout_share": 0.0, "dupe_factor": 1}
-  text = str(tmp_path / "a.txt")
-  manifest = build(tmp_path / "data", input_files=text, **settings)
-  assert list(manifest.splits) == ["train"]
-  records = [shard.records for shard in manifest.split("train").shards]
-  assert sorted(records) == [0, 0, 0, 0, 1]
 
 
 @pytest.mark.parametrize(

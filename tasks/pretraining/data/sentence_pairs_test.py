@@ -27,7 +27,6 @@ def _pairs(
   seed=0,
   max_tokens=29,
   kind="sop",
-  compat=False,
   short=0.0,
   masking="static",
 ):
@@ -35,7 +34,7 @@ def _pairs(
     max_seq_length=max_tokens + 3,
     sentence_pair=kind,
     short_seq_prob=short,
-    masking="compat" if compat else masking,
+    masking=masking,
   )
   rng = np.random.default_rng(seed)
   return list(
@@ -122,10 +121,12 @@ def test_lengths_do_not_tell_the_order(length, masking):
   assert len(told) > 30_000 and abs(np.mean(told) - 0.5) < 0.01
 
 
-@pytest.mark.parametrize("compat, share", [(False, 1 / 2), (True, 2 / 3)])
-def test_a_is_as_often_longer_as_shorter(compat, share):
+@pytest.mark.parametrize(
+  "masking, share", [("static", 1 / 2), ("compat", 2 / 3)]
+)
+def test_a_is_as_often_longer_as_shorter(masking, share):
   document = _document(1, [2, 4, 1, 3])  # Two of three cuts make A longer.
-  pairs = [_pairs([document], seed=x, compat=compat)[0] for x in range(4000)]
+  pairs = [_pairs([document], seed=x, masking=masking)[0] for x in range(4000)]
   longer = np.mean([len(_in_order(pair)[0]) > 5 for pair in pairs])
   assert abs(longer - share) < 4 * np.sqrt(share * (1 - share) / len(pairs))
 
@@ -144,7 +145,9 @@ def test_compat_pairs_a_single_segment_with_a_random_one(kind):
   documents = [_document(1, [2]), _document(2, [1, 3])]
   seen = set()
   for seed in range(50):
-    (pair,) = _pairs(documents, 0, seed, kind=kind, max_tokens=8, compat=True)
+    (pair,) = _pairs(
+      documents, 0, seed, kind=kind, max_tokens=8, masking="compat"
+    )
     assert (pair.a.tolist(), pair.label) == ([1000, 1001], 1)
     seen.add(tuple(pair.b.tolist()))
   # Segments are added up to the target.
