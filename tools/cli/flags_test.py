@@ -289,35 +289,3 @@ def answer(_):
     (0, [*tpu, *local, "--tpu=local"], "it connects"),
     (0, local, "it connects"),
   )
-
-
-def test_help_and_data_workers_load_no_tensorflow():
-  """TensorFlow takes seconds to load, so flags are parsed before."""
-  programs = [
-    path.stem
-    for path in sorted((many_commands.ROOT / "tools").glob("*.py"))
-    if "\n  command_line.run(main" in path.read_text("utf-8")
-  ]
-  assert len(programs) > 14
-  # A fork for each program, as the flags of two contradict each other.
-  done = many_commands.start(
-    "-c",
-    f"""
-import importlib, os, runpy, sys
-import official_albert.tasks.pretraining.data.build_worker
-for name in ("machine", "run_logs", "runs", "tasks.squad", "tfrecords"):
-  importlib.import_module(f"official_albert.{{name}}")
-for name in {programs}:
-  if not os.fork():
-    sys.stdout = open(os.devnull, "w")
-    try:
-      sys.argv = [name, "--help"]
-      runpy.run_module(f"official_albert.tools.{{name}}", run_name="__main__")
-    finally:
-      os._exit("tensorflow" in sys.modules)
-  print(name, os.wait()[1], flush=True)
-print("tensorflow" in sys.modules)
-""",
-  )
-  expected = [*(f"{name} 0" for name in programs), "False"]
-  assert done.out.splitlines() == expected, done.err

@@ -7,18 +7,21 @@ import importlib
 import io
 import json
 import os
-import pathlib
 import re
-import subprocess
+import runpy
 import sys
 
 import pytest
 from absl import flags
 
-from official_albert.tools.cli import command_line, path_flags
+from official_albert.tools.cli import path_flags
+from official_albert.tools.testing import many_commands
 
-_ROOT = pathlib.Path(__file__).resolve().parents[2]
 _WIDTH = 75  # Of the terminal.
+_WORKERS = (
+  "machine run_logs runs tasks.pretraining.data.build_worker tasks.squad "
+  "tfrecords"
+)
 # Flags with text or lists as values that are no paths, by what they hold.
 _NO_PATHS = {
   "names": (
@@ -39,95 +42,77 @@ _NO_PATHS = {
 
 def _programs() -> list[str]:
   """Returns the modules that users start."""
+  root = many_commands.ROOT
   return [
-    ".".join(
-      ("official_albert", *path.relative_to(_ROOT).with_suffix("").parts)
-    )
-    for path in sorted((_ROOT / "tools").rglob("*.py"))
+    f"official_albert/{path.relative_to(root)}"[:-3].replace("/", ".")
+    for path in sorted((root / "tools").rglob("*.py"))
     if not path.name.endswith("_test.py")
-    and "\n  command_line.run(main" in path.read_text(encoding="utf-8")
+    and "\n  command_line.run(main" in path.read_text("utf-8")
   ]
 
 
 def _help_of(program: str) -> str:
   """Returns what --help prints."""
-  sys.argv, out = [program.rpartition(".")[2], "--help"], io.StringIO()
-  main = importlib.import_module(program).main
+  sys.argv[1:], out = ["--help"], io.StringIO()
   with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as ended:
-    command_line.run(main)
+    runpy.run_module(program, run_name="__main__", alter_sys=True)
   assert not ended.value.code
   return out.getvalue()
-
-
-def _texts() -> list[str]:
-  """Returns the flags with text as values that are not defined as paths."""
-  return [
-    flag.name
-    for module, defined in flags.FLAGS.flags_by_module_dict().items()
-    for flag in defined
-    if module.startswith("official_albert.tools")
-    and type(flag.parser) in (flags.ArgumentParser, flags.ListParser)
-  ]
 
 
 def walk() -> None:
   """Prints the help, all names, and the flags of all programs as JSON.
 
-  Each program is imported by a process of its own, as several define the same
-  flags.
+  Each program is run by a process of its own, as several define the same flags.
   """
-  import tensorflow  # noqa: F401  # Once for all of the processes.
-
+  # Workers that make data load no TensorFlow either.
+  for name in _WORKERS.split():
+    importlib.import_module(f"official_albert.{name}")
   found = {}
   for program in _programs():
     reader, writer = os.pipe()
     if not os.fork():
       with open(writer, "w") as file:
         shown = _help_of(program)
-        names = [*flags.FLAGS]
-        json.dump([shown, names, _texts()], file)
+        # Those with text as values that are not defined as paths.
+        texts = [
+          flag.name
+          for module, defined in flags.FLAGS.flags_by_module_dict().items()
+          for flag in defined
+          if "tools" in re.split(r"\W", module)
+          and type(flag.parser) in (flags.ArgumentParser, flags.ListParser)
+        ]
+        json.dump([shown, [*flags.FLAGS], texts], file)
+        # It takes seconds to load, so flags are parsed before.
+        assert "tensorflow" not in sys.modules, program
       os._exit(0)
     os.close(writer)
     with open(reader) as file:
       found[program] = json.load(file)
-    os.wait()
+    assert os.wait()[1] == 0
   print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def walked(tmp_path_factory):
-  folder = tmp_path_factory.mktemp("walk")
-  done = subprocess.run(
-    [
-      sys.executable,
-      "-c",
-      "from official_albert.tools.cli import path_flags_test as t; t.walk()",
-    ],
-    cwd=folder,
-    env={
-      **os.environ,
-      "PYTHONPATH": str(_ROOT),
-      "CUDA_VISIBLE_DEVICES": "",
-      "COLUMNS": str(_WIDTH),
-    },
-    capture_output=True,
-    text=True,
-    check=False,
+def walked():
+  done = many_commands.start(
+    "-c",
+    "from official_albert.tools.cli import path_flags_test as t; t.walk()",
+    env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "COLUMNS": str(_WIDTH)},
   )
-  assert done.returncode == 0, done.stderr
-  return json.loads(done.stdout.splitlines()[-1])
+  assert done.code == 0, done.err
+  return json.loads(done.out)
 
 
 def test_help_lists_each_flag_once(walked):
-  found = walked
-  for program, (shown, names, _) in found.items():
+  for program, (shown, names, _) in walked.items():
     assert max(map(len, shown.splitlines())) <= 80, program
     listed = re.findall(r"^  --(?:\[no])?(\w+):", shown, re.MULTILINE)
     assert len(listed) == len({*listed}) and {*listed} <= {*names}, program
-    assert "chex_n_cpu_devices" not in listed
+    assert "alsologtostderr" not in listed
     headings = re.findall(r"\n\n(\S.*)\n  --", shown)
     assert len(headings) == len({*headings}), program
-  shown, *_ = found["official_albert.tools.run_finetuning"]
+  shown, *_ = walked["official_albert.tools.run_finetuning"]
   assert "--optimizer: <lamb|adamw|muon>: " in shown
 
 
@@ -165,12 +150,15 @@ _ORIGINAL = {
 
 
 def test_flags_of_the_original_are_accepted_or_documented(walked):
-  found = walked
-  table = (_ROOT / "docs/migration.md").read_text().partition("| its flag")[2]
+  table = (
+    (many_commands.ROOT / "docs/migration.md")
+    .read_text()
+    .partition("| its flag")[2]
+  )
   rows = [row.split("|") for row in table.splitlines() if row[:4] == "| `-"]
   for short, original in _ORIGINAL.items():
     program = f"official_albert.tools.{short}"
-    shown, names, _ = found[program]
+    shown, names, _ = walked[program]
     own_rows = [row for row in rows if f"`{short}`" in row[2]]
     others = {x for row in own_rows for x in re.findall(r"--(\w+)", row[1])}
     refused = {
@@ -205,15 +193,17 @@ def _written_commands(text: str) -> list[tuple[str, list[str]]]:
 
 
 def test_commands_in_documents_have_programs_and_flags(walked):
-  found = walked
-  documents = [*_ROOT.glob("*.md"), *_ROOT.glob("docs/**/*.md")]
+  documents = [
+    *many_commands.ROOT.glob("*.md"),
+    *many_commands.ROOT.glob("docs/**/*.md"),
+  ]
   texts = {path.name: path.read_text(encoding="utf-8") for path in documents}
-  texts |= {program: shown for program, (shown, *_) in found.items()}
+  texts |= {program: shown for program, (shown, *_) in walked.items()}
   count = 0
   for source, text in texts.items():
     for program, names in _written_commands(text):
-      assert program in found or not names, (source, program)
-      known = {*found[program][1]} if program in found else set()
+      assert program in walked or not names, (source, program)
+      known = {*walked[program][1]} if program in walked else set()
       for name in names:
         count += 1
         assert {name, name.removeprefix("no")} & known, (source, program, name)
@@ -221,9 +211,8 @@ def test_commands_in_documents_have_programs_and_flags(walked):
 
 
 def test_flags_of_this_project_in_the_migration_exist(walked):
-  found = walked
-  known = {name for _, names, _ in found.values() for name in names}
-  page = (_ROOT / "docs/migration.md").read_text(encoding="utf-8")
+  known = {name for _, names, _ in walked.values() for name in names}
+  page = (many_commands.ROOT / "docs/migration.md").read_text(encoding="utf-8")
   ours = " ".join(re.findall(r"\| ([^|]*) \|$", page, re.MULTILINE))
   names = re.findall(r"--(?:no)?(\w+)", ours)
   assert len(names) > 60 and {*names} <= {*known, "flagfile"}
