@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -132,6 +133,8 @@ _REFUSALS = [
     " is a folder: name a file",
   ),
   (("--model_dir=FOLDER/cola", _TABLE), "cola holds no checkpoint."),
+  (("--model_dir=FOLDER/damaged", _TABLE), "00000-of-00001 is damaged"),
+  (("--model_dir=FOLDER/empty", _TABLE), "ckpt-1.index is damaged"),
   (
     (_RUN, _TABLE, "--signature=fill_mask"),
     "has no signature 'fill_mask': it has classify.",
@@ -173,6 +176,9 @@ def test_refusals_are_one_sentence(folder):
   runs.write_run(str(folder / "cola"), config, {}, data)
   shutil.copy(folder / "encoder" / "tokenizer.model", folder / "cola")
   (folder / "texts.txt").write_text("no mask\n")
+  for name, end in (("damaged", "data-00000-of-00001"), ("empty", "index")):
+    shutil.copytree(folder / "run", folder / name)
+    os.truncate(folder / name / f"model.ckpt-1.{end}", 0)
   output = "--output_file=FOLDER/never.tsv"
   cases = [
     (
