@@ -51,7 +51,7 @@ def test_written_manifest_is_read_back(tmp_path, manifest, kind, file):
   ("change", "message"),
   [
     (lambda v: v.update(format_version=2), "'format_version' is 2, but must"),
-    (lambda v: v.pop("task"), "has no 'task'"),
+    (lambda v: v.pop("task"), "has no 'task'.*use a folder"),
     (lambda v: v["features"][2].update(shape=["7"]), "'features.2.shape.0' is"),
     (lambda v: v["features"][2].update(shape=[8]), "features are not those of"),
     (lambda v: v["features"].pop(), "features are not those of pretraining"),
@@ -82,12 +82,6 @@ def test_wrong_manifest_is_refused(tmp_path, manifest, change, message):
   change(value)
   path.write_text(json.dumps(value))
   with pytest.raises(ValueError, match="dataset.json.*" + message):
-    schemas.read_manifest(str(tmp_path))
-
-
-def test_a_file_that_is_no_manifest_is_refused(tmp_path):
-  (tmp_path / "dataset.json").write_bytes(b"\xff\xfe")
-  with pytest.raises(ValueError, match="dataset.json is .*use a folder"):
     schemas.read_manifest(str(tmp_path))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import numpy as np
@@ -13,6 +14,7 @@ from official_albert.tasks.pretraining.data import sentence_pairs
 # The ids of document n start at 1000 n, so that the source of a token is known.
 # In the toy vocabulary, even ids start a word.
 _WORD_STARTS = np.arange(100000) % 2 == 0
+_settings = functools.cache(data.ExampleSettings)
 
 
 def _document(number, lengths):
@@ -30,7 +32,7 @@ def _pairs(
   short=0.0,
   masking="static",
 ):
-  settings = data.ExampleSettings(
+  settings = _settings(
     max_seq_length=max_tokens + 3,
     sentence_pair=kind,
     short_seq_prob=short,
