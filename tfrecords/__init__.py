@@ -5,8 +5,6 @@
 
 from official_albert.tfrecords.schemas import (
   MANIFEST_FILE,
-  TOKENIZER_FILE,
-  TOKENIZER_FILES,
   Feature,
   Manifest,
   Shard,

@@ -17,8 +17,6 @@ from typing import Any, Literal, Mapping, Optional, Union
 from official_albert import files, tokenization
 
 MANIFEST_FILE = "dataset.json"
-TOKENIZER_FILES = tokenization.TOKENIZER_FILES
-TOKENIZER_FILE = TOKENIZER_FILES["sentencepiece"]
 # Of a feature: 32 times those of four sequences of 512 tokens.
 _MAX_LENGTH = 1 << 16
 
@@ -140,7 +138,7 @@ class TokenizerInfo:
   @property
   def file(self) -> str:
     """The name of the tokenizer's file."""
-    return TOKENIZER_FILES[self.kind]
+    return tokenization.TOKENIZER_FILES[self.kind]
 
 
 @dataclasses.dataclass(frozen=True)

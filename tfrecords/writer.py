@@ -85,8 +85,6 @@ def _head(key: bytes, list_field: bytes, size: int) -> bytes:
 
 
 def _varint(value: int) -> bytes:
-  if value < 0x80:  # Nearly always.
-    return bytes((value,))
   groups = []
   while value >= 0x80:
     groups.append(value & 0x7F | 0x80)

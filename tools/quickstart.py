@@ -112,7 +112,7 @@ def make_data(folder: str, records: str) -> None:
     text = os.path.join(folder, "corpus.txt")
     tool("gather_corpus", output_file=text, result=text)
   vocabulary = os.path.join(folder, "vocabulary")
-  model_file = os.path.join(vocabulary, tfrecords.TOKENIZER_FILE)
+  model_file = os.path.join(vocabulary, "tokenizer.model")
   tool(
     "train_vocabulary",
     input_files=text,

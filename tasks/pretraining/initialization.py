@@ -68,9 +68,8 @@ def attend_to_neighbors(model: modeling.AlbertModel) -> None:
   positions = np.arange(config.max_position_embeddings)
   angles = np.outer(positions, frequencies)
   table = np.zeros([len(positions), size])
-  table[:, : size // 2 * 2] = np.stack(
-    [np.sin(angles), np.cos(angles)], axis=2
-  ).reshape(len(positions), -1)
+  table[:, : size // 2 * 2 : 2] = np.sin(angles)
+  table[:, 1::2] = np.cos(angles)
   embedding = model.embedding
   embedding.position_embeddings.assign(
     _POSITION_SCALE * config.initializer_range * table

@@ -80,7 +80,7 @@ class Runner:
     size = tables.MODEL["vocab_size"]
     flags = {"input_files": self.input_files, "vocab_size": size}
     folder = self._name("data/vocabulary", flags)
-    vocabulary = os.path.join(folder, tfrecords.TOKENIZER_FILE)
+    vocabulary = os.path.join(folder, "tokenizer.model")
     self._run("train_vocabulary", {**flags, "output_dir": folder}, vocabulary)
     # Last, as it has no part in what is held out.
     text = f"{self.input_files},{self.additional_files}"

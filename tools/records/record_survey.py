@@ -183,7 +183,7 @@ def survey(
 def check_adoptable(folder: str, tokenizer: tokenization.Tokenizer) -> None:
   """Refuses a folder in which `adopt` would replace a file."""
   found = os.path.join(folder, tfrecords.MANIFEST_FILE)
-  model = os.path.join(folder, tfrecords.TOKENIZER_FILES[tokenizer.kind])
+  model = os.path.join(folder, tokenization.TOKENIZER_FILES[tokenizer.kind])
   if files.exists(model) and files.sha256(model) != tokenizer.sha256:
     found = model
   if files.exists(found):

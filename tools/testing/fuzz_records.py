@@ -5,32 +5,19 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from typing import Sequence
 
-import google_crc32c
 import numpy as np
 import tensorflow as tf
 from hypothesis import strategies as st
 
 from official_albert import files, tfrecords, tokenization
-from official_albert.tfrecords import reader
+from official_albert.tfrecords import reader, writer
 from official_albert.tools.cli import printing
 from official_albert.tools.records import record_survey
 from official_albert.tools.testing import fuzz, toy_data, toy_runs
 
 _SHARD = "data/train-00000-of-00001.tfrecord"
 _ODD_NUMBERS = (0, 1, -1, 6, 46, 47, 1 << 31, -(1 << 63), (1 << 63) - 1)
-
-
-def _frame(records: Sequence[bytes]) -> bytes:
-  """Returns a TFRecord file, with checksums that are right."""
-  framed = []
-  for record in records:
-    length = struct.pack("<Q", len(record))
-    for part in (length, record):
-      masked = files.masked_crc32c(google_crc32c.value(part))
-      framed += [part, struct.pack("<I", masked)]
-  return b"".join(framed)
 
 
 def _prepare(folder: str) -> None:
@@ -40,7 +27,8 @@ def _prepare(folder: str) -> None:
   changes = {"dupe_factor": 1, "num_shards": 1}
   toy_runs.write_records(folder, "data", 16, 0.0, **changes)
   records = [*reader.read_records(f"{folder}/{_SHARD}")]
-  files.write_bytes(f"{folder}/a.tfrecord", _frame(records[:5]))
+  content = b"".join(map(writer.frame, records[:5]))
+  files.write_bytes(f"{folder}/a.tfrecord", content)
 
 
 def _records(content: bytes) -> list[bytes]:
@@ -59,7 +47,8 @@ def _damaged_records(draw, valid: bytes) -> bytes:
   records = _records(valid)
   how = draw(st.sampled_from([fuzz.damaged_bytes, _changed_features]))
   at = draw(st.integers(0, len(records) - 1))
-  return _frame([*records[:at], draw(how(records[0])), *records[at:]])
+  records.insert(at, draw(how(records[0])))
+  return b"".join(map(writer.frame, records))
 
 
 @st.composite

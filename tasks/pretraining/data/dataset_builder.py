@@ -28,7 +28,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
-from official_albert import files, machine, tfrecords
+from official_albert import files, machine, tfrecords, tokenization
 from official_albert.tasks.pretraining.data import (
   build_worker,
   documents,
@@ -187,7 +187,7 @@ def finish(
   """
   manifest, output_dir = job.make_manifest(weights), job.settings.output_dir
   shards = [x.file for split in manifest.splits.values() for x in split.shards]
-  others = {tfrecords.MANIFEST_FILE, *tfrecords.TOKENIZER_FILES.values()}
+  others = {tfrecords.MANIFEST_FILE, *tokenization.TOKENIZER_FILES.values()}
   others.update(filter(_SHARD.fullmatch, list_names(output_dir)))
   remove_files(output_dir, others - {manifest.tokenizer.file, *shards})
   target = os.path.join(output_dir, manifest.tokenizer.file)
