@@ -10,7 +10,6 @@ import gzip
 import importlib.util
 import json
 import os
-import re
 
 import numpy as np
 import pytest
@@ -30,20 +29,6 @@ def _arguments(corpus, output_dir, *more):
     "--max_seq_length=64",
     *more,
   ]
-
-
-def _create(*lines):
-  """Runs commands in one process, none of which may fail."""
-  results = many_commands.run("create_pretraining_data", lines)
-  for result in results:
-    assert result.code == 0, result.err
-  return results
-
-
-def _inspect(*arguments):
-  (result,) = many_commands.run("inspect_tfrecords", [arguments])
-  assert result.code == 0, result.err
-  return result.out
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +64,7 @@ _FLAGS = (
 def dataset(corpus):
   """The result of the program and the folder of the dataset."""
   line = _arguments(corpus, corpus / "data", *_FLAGS, "--num_workers=2")
-  (result,) = _create(line)
+  (result,) = many_commands.run("create_pretraining_data", [line])
   return result, corpus / "data"
 
 
@@ -100,20 +85,20 @@ def test_flags_reach_the_data_and_statistics_are_printed(dataset):
 
 
 _BEAM_ERROR = (
-  r"a\.jsonl, line 2, must be a JSON(?!.*while running)"
+  "a.jsonl, line 2, must be a JSON"
   if _HAS_BEAM
-  else "--engine=beam needs Apache Beam: .* install apache-beam; requirements-b"
+  else "install apache-beam; requirements-beam.txt"
 )
 _REFUSALS = [
-  ([], r"a\.jsonl, line 2, must be a JSON"),
+  ([], "a.jsonl, line 2, must be a JSON"),
   (["--output_dir=/dev/null/x"], "/dev/null is a file, and so /dev/null/x"),
   ([f"--spm_model_file={__file__}"], "is not a SentencePiece model"),
-  (["--spm_model_file=", f"--vocab_file={__file__}"], r"lacks .* \[PAD\]"),
+  (["--spm_model_file=", f"--vocab_file={__file__}"], "[PAD]"),
   (["--runner=DataflowRunner"], "--runner needs --engine=beam"),
   (["--engine=beam"], _BEAM_ERROR),
   (
     ["--input_files={folder}/a.jsonl.gz"],
-    r"a\.jsonl\.gz is not a complete compressed file",
+    "a.jsonl.gz is not a complete compressed file",
   ),
   (["--output_dir={dataset}"], "already holds a dataset"),
 ]
@@ -125,17 +110,13 @@ def test_bad_input_is_one_sentence(corpus, dataset, tmp_path):
   (tmp_path / "a.jsonl").write_text('{"text": "ok"}\n{"te')
   packed = gzip.compress((corpus / "a.jsonl").read_bytes())
   (tmp_path / "a.jsonl.gz").write_bytes(packed[:-20])
-  lines = []
-  for more, _ in _REFUSALS:
+  cases = []
+  for more, message in _REFUSALS:
     more = [x.format(folder=tmp_path, dataset=made) for x in more]
     more = [f"--input_files={tmp_path}/a.jsonl", "--num_workers=1", *more]
-    lines.append(_arguments(corpus, tmp_path / "data", *more))
-  results = many_commands.run("create_pretraining_data", lines)
-  for result, (more, message) in zip(results, _REFUSALS):
-    assert result.code == 1, more
-    error = result.err.splitlines()[-1]
-    assert re.search(f"^create_pretraining_data: error: .*{message}", error)
-    assert "Traceback" not in result.err
+    cases.append((_arguments(corpus, tmp_path / "data", *more), message))
+  done = many_commands.check_refusals("create_pretraining_data", cases, 9)
+  assert not any("while running" in result.err for result in done)
   assert sorted(os.listdir(tmp_path)) == ["a.jsonl", "a.jsonl.gz"]
   assert sorted(os.listdir(made)) == before
   assert tfrecords.read_manifest(str(made)).max_seq_length == 64
@@ -143,7 +124,8 @@ def test_bad_input_is_one_sentence(corpus, dataset, tmp_path):
 
 def test_dynamic_masking_writes_unmasked_records(corpus, tmp_path):
   more = ("--masking=dynamic", "--heldout_share=0.1")
-  (result,) = _create(_arguments(corpus, tmp_path, *more))
+  line = _arguments(corpus, tmp_path, *more)
+  (result,) = many_commands.run("create_pretraining_data", [line])
   assert "masked_share_of_tokens" not in result.out
   manifest = tfrecords.read_manifest(str(tmp_path))
   assert manifest.features == tfrecords.unmasked_schema(64)
@@ -153,7 +135,8 @@ def test_dynamic_masking_writes_unmasked_records(corpus, tmp_path):
   assert manifest.settings["special_ids"] == [0, 1, 2, 3, 4]
   assert "label_1_share" not in manifest.split("train").statistics
   assert "heldout" in manifest.splits
-  shown = _inspect(f"--input_dir={tmp_path}", "--num_examples=1")
+  inspect = [f"--input_dir={tmp_path}", "--num_examples=1"]
+  ((_, shown, _),) = many_commands.run("inspect_tfrecords", [inspect])
   assert "no masks: masks, order labels" in shown
   assert " 0 to predict" not in shown and "{[MASK]:" in shown
   rows = [line.split() for line in shown.splitlines()]
@@ -193,6 +176,6 @@ def test_same_command_resumes_a_stopped_build(corpus, tmp_path):
   assert "Traceback" not in stopped.err
   assert ".unfinished" in os.listdir(tmp_path)
   assert "dataset.json" not in os.listdir(tmp_path)
-  _create(arguments)
+  many_commands.run("create_pretraining_data", [arguments])
   assert tfrecords.read_manifest(str(tmp_path)).settings["dupe_factor"] == 2
   assert ".unfinished" not in os.listdir(tmp_path)

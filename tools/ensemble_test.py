@@ -24,18 +24,14 @@ def write(run, values, name=DEV, labels=("no", "yes"), id_prefix="e"):
   common.write_probabilities(str(folder / name), table)
 
 
-def run(*lines):
-  return many_commands.run("ensemble", lines)
-
-
 def test_each_split_is_averaged(tmp_path):
   for name, share in (("s1", 0.25), ("s2", 0.5), ("s3", 0.0)):
     write(tmp_path / name, [[share, 1 - share], [0.75, 0.25]])
     write(tmp_path / name, [share * 8, -1.5], TEST, labels=())
   output = tmp_path / "new" / "all"
   arguments = (f"--members={tmp_path}/s?", f"--output_dir={output}")
-  first, second = run(arguments, arguments)
-  assert (first.code, first.err) == (0, "")
+  first, second = many_commands.run("ensemble", [arguments] * 2)
+  assert first.err == ""
   assert f"wrote {output / DEV} (2 examples)\n" in first.out
   assert sorted(os.listdir(output)) == [DEV, TEST]
   assert (output / DEV).read_text() == (
@@ -95,13 +91,12 @@ def test_members_and_their_average_are_measured(tmp_path):
     values[[*wrong]] = 0.625 - 0.25 * right[[*wrong]]
     for file in (DEV, TEST):
       write(tmp_path / name, values, file, ("entailment", "not_entailment"), "")
-  (done,) = run(
-    [
-      *(f"--members={tmp_path}/m?", "--task=rte", f"--data_dir={tmp_path}"),
-      f"--output_dir={tmp_path}/all",
-    ]
-  )
-  assert (done.code, done.err) == (0, "")
+  line = [
+    *(f"--members={tmp_path}/m?", "--task=rte", f"--data_dir={tmp_path}"),
+    f"--output_dir={tmp_path}/all",
+  ]
+  (done,) = many_commands.run("ensemble", [line])
+  assert done.err == ""
   assert f"dev, {tmp_path}/m1: accuracy 0.5714\n" in done.out
   results = json.loads((tmp_path / "all" / "eval_results.json").read_text())
   assert results == {"dev": {"accuracy": pytest.approx(6 / 7)}}

@@ -166,23 +166,25 @@ def test_a_wikipedia(tmp_path):
   ]
   (tmp_path / "wiki.xml").write_text(_DUMP.format(*texts))
   (tmp_path / "empty.xml").write_text(_DUMP.format("One.", ""))
-  outputs = [tmp_path / name for name in ("a.txt", "b.txt.gz", "c.gz", "d.txt")]
-  names = ("wiki.xml", "wiki.xml", "wiki.xml", "empty.xml")
-  *done, empty = many_commands.run(
-    "gather_corpus",
-    [
-      [f"--output_file={path}", f"--wikipedia_dump={tmp_path}/{name}"]
-      for path, name in zip(outputs, names)
-    ],
-  )
-  assert [(result.code, result.err) for result in done] == [(0, "")] * 3
-  text, packed, again = (path.read_bytes() for path in outputs[:3])
+  outputs = [tmp_path / name for name in ("a.txt", "b.txt.gz", "c.gz")]
+
+  def line(output, dump="wiki"):
+    return [
+      f"--output_file={output}",
+      f"--wikipedia_dump={tmp_path}/{dump}.xml",
+    ]
+
+  done = many_commands.run("gather_corpus", [line(path) for path in outputs])
+  assert [result.err for result in done] == [""] * 3
+  text, packed, again = (path.read_bytes() for path in outputs)
   lines = "The {0} is older than all of us.\nIt has no end.\n" * 5
   assert text.decode() == f"{lines.format('sea')}\n{lines.format('sand')}"
   assert gzip.decompress(packed) == text and packed == again
   assert f"{outputs[0]}: 2 documents, 20 sentences, 0.00 MB" in done[0].out
-  assert (empty.code, empty.err.count("\n")) == (1, 1)
-  assert "empty.xml has no article with two sentences" in empty.err
+  named = "empty.xml has no article with two sentences"
+  many_commands.check_refusals(
+    "gather_corpus", [(line(tmp_path / "d.txt", "empty"), named)]
+  )
   assert not [path for path in tmp_path.iterdir() if "d.txt" in path.name]
 
 

@@ -49,18 +49,14 @@ def folder(tmp_path_factory):
   return path
 
 
-def predict(folder, *cases):
-  return many_commands.run(
-    "predict",
-    [[x.replace("FOLDER", str(folder)) for x in case] for case in cases],
-  )
+def in_folder(folder, case):
+  return [x.replace("FOLDER", str(folder)) for x in case]
 
 
 def test_forms_of_input_and_output(folder):
   """An export reads the columns of the training data."""
   small = "--eval_batch_size=3"
-  done = predict(
-    folder,
+  cases = (
     [_EXPORT, "--input_file=FOLDER/a.tsv", "--output_file=FOLDER/a.out"],
     [
       *(_RUN, "--input_file=FOLDER/b.jsonl", small),
@@ -71,8 +67,8 @@ def test_forms_of_input_and_output(folder):
     [_RUN, "--text="],
     ["--model_dir=FOLDER/answers", "--question=q", f"--context={_CONTEXT}"],
   )
-  for result in done:
-    assert result.code == 0, result.err
+  lines = [in_folder(folder, case) for case in cases]
+  done = many_commands.run("predict", lines)
   assert done[0].out == (
     f"wrote {folder}/a.out (50 examples), predicted with {folder}/own\n"
   )
@@ -106,10 +102,10 @@ def test_forms_of_input_and_output(folder):
 def test_refused_rows_have_empty_answers(folder):
   (folder / "some.txt").write_text("a tree\nthe [MASK] tree\n\n")
   line = [_ENCODER, "--input_file=FOLDER/some.txt"]
-  (result,) = predict(folder, [*line, "--output_file=FOLDER/some.jsonl"])
-  assert result.code == 1 and result.err.count("\n") == 1
+  line = in_folder(folder, [*line, "--output_file=FOLDER/some.jsonl"])
+  named = "2 of 3 rows have no answer, "
+  (result,) = many_commands.check_refusals("predict", [(line, named)])
   assert result.out.startswith(f"wrote {folder}/some.jsonl (3 examples)")
-  assert result.err.startswith("predict: error: 2 of 3 rows have no answer, ")
   assert f"{folder}/some.txt, line 1: every text must have a" in result.err
   rows = (folder / "some.jsonl").read_text().splitlines()
   first, second, third = map(json.loads, rows)
@@ -181,10 +177,7 @@ def test_refusals_are_one_sentence(folder):
     os.truncate(folder / name / f"model.ckpt-1.{end}", 0)
   output = "--output_file=FOLDER/never.tsv"
   cases = [
-    (
-      [x.replace("FOLDER", str(folder)) for x in (output, *line)],
-      named.replace("FOLDER", str(folder)),
-    )
+    (in_folder(folder, (output, *line)), *in_folder(folder, [named]))
     for line, named in _REFUSALS
   ]
   many_commands.check_refusals("predict", cases)

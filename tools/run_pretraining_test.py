@@ -108,7 +108,7 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
   done = run(folder, whole, *arguments)
   warned = "--precision=mixed_float16" in arguments
   assert done.err.count("mixed_float16 is for GPUs") == warned
-  assert (done.code, done.err.count("\n")) == (0, warned)
+  assert done.err.count("\n") == warned
   assert "initializing the weights from scratch ..." in done.out
   assert "step 40/40" in done.out and "tokens/s" in done.out
   # As if it had been killed while it wrote its first checkpoint.
@@ -119,7 +119,6 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
   (killed / "model.ckpt-8_temp").mkdir()
   kill_at(24, folder, killed, *arguments)
   resumed = run(folder, killed, *arguments)
-  assert resumed.code == 0, resumed.err
   # From 16, if TensorFlow had not finished the checkpoint of step 24.
   assert int(re.search(r"resumed from .*ckpt-(\d+)", resumed.out)[1]) >= 16
   expected, got = (toy_task.saved(path) for path in (whole, killed))
@@ -184,7 +183,7 @@ def test_recipe_learning_rate_schedule_and_report(folder, tmp_path):
     "--precision=float32",
   ]
   (done,) = many_commands.run("run_pretraining", [arguments])
-  assert (done.code, done.err) == (0, "")
+  assert done.err == ""
   rate = 0.00176 * (32 / 4096) ** 0.5
   for line in (
     "recipe base_cpu (not yet run): --preset=albert_base_v2",
@@ -215,13 +214,11 @@ def test_evaluation_on_other_text(folder, tmp_path):
     *(_CONFIG, "--input_dir=FOLDER/bare", f"--eval_input_dir={other}"),
     *("--num_train_steps=4", "--num_warmup_steps=3", "--eval_steps=4"),
   ]
-  result = run(folder, model_dir, *arguments)
-  assert result.code == 0, result.err
+  run(folder, model_dir, *arguments)
   record = json.loads((model_dir / "run.json").read_text())
   assert record["data"]["eval"]["input_dir"] == str(other)
   expected = run_logs.read_metrics(str(model_dir), "eval")[-1]["loss"]
   for argument in ("", "FOLDER/long"):
     extra = [f"--eval_input_dir={argument}"] if argument else []
     once = run(folder, model_dir, *arguments, *extra, "--mode=evaluate")
-    assert once.code == 0, once.err
     assert (f"  loss {expected:.6g}\n" in once.out) is not bool(extra)

@@ -209,7 +209,8 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
       "names 2 folders ('a,b'), but the run has 1 phases",
     ),
   )
-  results = many_commands.run("run_pretraining", [line for line, _ in cases])
+  lines = [line for line, _ in cases]
+  results = many_commands.run("run_pretraining", lines, codes=(1, 2))
   for (line, message), (code, out, err) in zip(cases, results, strict=True):
     assert message in err and err.count("\n") == 1, (line, err)
     is_accepted = "--help" not in err

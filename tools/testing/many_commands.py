@@ -58,11 +58,13 @@ def run(
   lines: Sequence[Sequence[str]],
   environment: Optional[Mapping[str, str]] = None,
   cwd: str = str(ROOT),
+  codes: Sequence[int] = (0,),
 ) -> list[Result]:
   """Runs `tools.PROGRAM` with each of the command lines, without GPUs.
 
-  `environment` has variables besides those of this process. Raises RuntimeError
-  if a command ended with a traceback, which is a bug.
+  `environment` has variables besides those of this process. All exit codes must
+  be in `codes`. Raises RuntimeError if a command ended with a traceback, which
+  is a bug.
   """
   variables = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **(environment or {})}
   receiver, sender = SERVER.Pipe(duplex=False)
@@ -78,20 +80,26 @@ def run(
   process.join()
   if isinstance(results, str):
     raise RuntimeError(results)
+  for line, result in zip(lines, results, strict=True):
+    assert result.code in codes, (line, result)
   return results
 
 
-def check_refusals(program: str, cases: Sequence[tuple]) -> list[Result]:
+def check_refusals(
+  program: str, cases: Sequence[tuple], most_lines: int = 1
+) -> list[Result]:
   """Runs commands that have to end with one sentence; returns the results.
 
   A case is the arguments, what the sentence names (a flag, a file, a key), and,
-  where it is not 1, the exit code.
+  where it is not 1, the exit code. Before the sentence there may be notes, so
+  that stderr has `most_lines`.
   """
-  results = run(program, [line for line, *_ in cases])
+  results = run(program, [line for line, *_ in cases], codes=(1, 2))
   for result, (line, named, *code) in zip(results, cases, strict=True):
+    *notes, error = result.err.splitlines()
     assert result.code == (code or [1])[0], (line, result)
-    assert result.err.startswith(f"{program}: error: "), (line, result)
-    assert result.err.count("\n") == 1 and named in result.err, (line, result)
+    assert error.startswith(f"{program}: error: "), (line, result)
+    assert len(notes) < most_lines and named in error, (line, result)
   return results
 
 

@@ -19,6 +19,7 @@ def test_codes_outputs_and_flags_of_each(tmp_path):
       [f"--members={tmp_path}/a", "--output_dir="],
       ["--help"],
     ],
+    codes=(0, 1, 2),
   )
   assert (wrong.code, wrong.out) == (1, "")
   assert wrong.err.startswith("ensemble: error: ") and "/a" in wrong.err
@@ -35,3 +36,5 @@ def test_codes_outputs_and_flags_of_each(tmp_path):
 def test_a_bug_is_raised():
   with pytest.raises(RuntimeError, match="no_such_tool"):
     many_commands.run("no_such_tool", [])
+  with pytest.raises(AssertionError, match="'--members=a'"):
+    many_commands.run("ensemble", [["--members=a"]])
