@@ -166,17 +166,12 @@ def test_updates_do_not_depend_on_the_number_of_replicas(
 ):
   update, count = 12, 11
   whole = list(itertools.islice(_read(folder, update, seed=3), count))
-  streams = [
-    iter(
-      _read(
-        folder,
-        update // replicas,
-        seed=3,
-        context=tf.distribute.InputContext(pipelines, pipeline, replicas),
-      )
-    )
+  contexts = [
+    tf.distribute.InputContext(pipelines, pipeline, replicas)
     for pipeline in range(pipelines)
   ]
+  one = update // replicas
+  streams = [iter(_read(folder, one, seed=3, context=x)) for x in contexts]
   for expected in whole:
     parts = [
       next(stream) for stream in streams for _ in range(replicas // pipelines)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,6 @@ from official_albert import tfrecords
 from official_albert.tasks.pretraining import data, dynamic_masking
 
 _V = 97
-_SPECIAL = (0, 1, 2, 3, 4)
 _MASK = 4
 
 
@@ -26,19 +27,12 @@ def _dynamic(seed=3, purpose=dynamic_masking.TRAIN, **changes):
   settings = {
     **dataclasses.asdict(_settings(masking="dynamic")),
     "mask_id": _MASK,
-    "special_ids": list(_SPECIAL),
-    "dupe_factor": 1,
+    "special_ids": [0, 1, 2, 3, 4],
     **changes,
   }
-  manifest = tfrecords.Manifest(
-    task="pretraining",
-    max_seq_length=37,
-    max_predictions_per_seq=settings["max_predictions_per_seq"],
-    features=tfrecords.unmasked_schema(37),
-    tokenizer=tfrecords.TokenizerInfo("ab" * 32, _V, True),
+  manifest: Any = types.SimpleNamespace(
     settings={k: v for k, v in settings.items() if v is not None},
-    random_seed=5,
-    splits={},
+    tokenizer=types.SimpleNamespace(vocab_size=_V),
   )
   return dynamic_masking.DynamicMasking(manifest, seed, purpose)
 

@@ -150,10 +150,7 @@ def test_missing_held_out_examples_are_refused(folders, tmp_path, counts):
   "changes, message",
   [
     (dict(length=9, sha256="cd" * 32), "built with another tokenizer or"),
-    (
-      dict(length=9, sentence_pair="none"),
-      "another tokenizer or --sentence_pair",
-    ),
+    (dict(length=9, sentence_pair="none"), "tokenizer or --sentence_pair"),
     (dict(length=14), "max_seq_length 14 exceeds the model's 13 position"),
   ],
 )
@@ -174,9 +171,6 @@ def test_shards_of_all_phases_are_checked(folders, phase, split):
   with open(path, "ab") as file:
     file.write(b"x")
   with pytest.raises(ValueError, match=f"{split}-00000-of-00001.tfrecord has"):
-    task_lib.make_tasks(CONFIG, folders, 3)
-  os.remove(path)
-  with pytest.raises(FileNotFoundError, match="is missing"):
     task_lib.make_tasks(CONFIG, folders, 3)
 
 
@@ -236,12 +230,9 @@ def test_initial_weights_can_come_from_sinusoids_and_the_text(unmasked):
   folder, config = unmasked
   words, positions = [], []
   for computed in (False, True, True):
-    task = task_lib.PretrainingTask(
-      config,
-      folder,
-      init_word_vectors=computed,
-      init_neighbor_attention=computed,
-    )
+    names = ("init_word_vectors", "init_neighbor_attention")
+    options = dict.fromkeys(names, computed)
+    task = task_lib.PretrainingTask(config, folder, **options)
     tf.keras.utils.set_random_seed(3)
     model = task.build_model()
     task.begin(model)

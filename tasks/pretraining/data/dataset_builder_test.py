@@ -61,10 +61,8 @@ def test_statistics_match_the_records(built):
   found, many = train.statistics, train.records
   dataset = reader.read_dataset(str(built[0]), "train", many, training=False)
   (batch,) = dataset.as_numpy_iterator()
-  assert found["instances"] == many == batch["example_weight"].sum()
-  assert found["tokens"] == batch["input_mask"].sum()
-  assert found["predictions"] == batch["masked_lm_weights"].sum()
-  assert found["label_1_share"] == batch["next_sentence_labels"].mean()
+  counted = data.summarize_examples(data.count_examples(batch, mask_id=4))
+  assert counted.items() <= found.items() and counted["instances"] == many
   # What is not truncated, or a single word, is in the examples.
   text = 3 * found["text_tokens"]  # The duplicates.
   in_examples = found["tokens"] - 3 * found["instances"]

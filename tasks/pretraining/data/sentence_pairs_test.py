@@ -23,20 +23,9 @@ def _document(number, lengths):
   return sentence_pairs.Document(ids.astype(np.int32), ends)
 
 
-def _pairs(
-  documents,
-  index=0,
-  seed=0,
-  max_tokens=29,
-  kind="sop",
-  short=0.0,
-  masking="static",
-):
+def _pairs(documents, index=0, seed=0, max_tokens=29, **changes):
   settings = _settings(
-    max_seq_length=max_tokens + 3,
-    sentence_pair=kind,
-    short_seq_prob=short,
-    masking=masking,
+    max_seq_length=max_tokens + 3, **{"short_seq_prob": 0.0, **changes}
   )
   rng = np.random.default_rng(seed)
   return list(
@@ -60,7 +49,7 @@ def test_unswapped_pairs_joined_give_the_document(
   )
   lengths = np.random.default_rng(seed).integers(1, 9, size=40)
   document = _document(3, lengths)
-  pairs = _pairs([document], seed=seed, kind=kind, masking=masking)
+  pairs = _pairs([document], seed=seed, sentence_pair=kind, masking=masking)
   # With dynamic masks, the swap is drawn in training.
   swaps = (kind, masking) == ("sop", "static")
   assert {pair.label for pair in pairs} == ({0, 1} if swaps else {0})
@@ -76,7 +65,7 @@ def test_unswapped_pairs_joined_give_the_document(
 @pytest.mark.parametrize("limit", [29, 30])
 def test_a_chunk_reaches_the_target_with_the_fewest_segments(limit):
   document = _document(1, [10, 10, 10, 3, 3, 30, 1])
-  pairs = _pairs([document], kind="none", max_tokens=limit)
+  pairs = _pairs([document], sentence_pair="none", max_tokens=limit)
   # Chunks of 30 and 36 tokens. The rest, a single word, is dropped.
   assert [len(p.a) + len(p.b) for p in pairs] == [limit, limit]
   starts = [min(*p.a, *p.b) - 1000 for p in pairs]
@@ -112,7 +101,7 @@ def test_lengths_do_not_tell_the_order(length, masking):
       [_document(0, lengths)],
       seed=number,
       max_tokens=length - 3,
-      short=0.1,
+      short_seq_prob=0.1,
       masking=masking,
     )
     for pair in pairs:
@@ -148,7 +137,7 @@ def test_compat_pairs_a_single_segment_with_a_random_one(kind):
   seen = set()
   for seed in range(50):
     (pair,) = _pairs(
-      documents, 0, seed, kind=kind, max_tokens=8, masking="compat"
+      documents, 0, seed, sentence_pair=kind, max_tokens=8, masking="compat"
     )
     assert (pair.a.tolist(), pair.label) == ([1000, 1001], 1)
     seen.add(tuple(pair.b.tolist()))
@@ -162,7 +151,9 @@ def test_nsp_takes_its_random_segments_from_another_document(masking):
   labels, others = [], set()
   for seed in range(300):
     own = []
-    for pair in _pairs(documents, 1, seed, kind="nsp", masking=masking):
+    for pair in _pairs(
+      documents, 1, seed, sentence_pair="nsp", masking=masking
+    ):
       labels.append(pair.label)
       own += pair.a.tolist()
       if pair.label:
@@ -184,7 +175,7 @@ def test_nsp_takes_its_random_segments_from_another_document(masking):
 def test_short_sequences_are_drawn_once_for_a_document():
   document, targets = _document(1, [1] * 400), set()
   for seed in range(300):
-    pairs = _pairs([document], seed=seed, short=1.0, max_tokens=9)
+    pairs = _pairs([document], seed=seed, short_seq_prob=1.0, max_tokens=9)
     lengths = {len(p.a) + len(p.b) for p in pairs[:-1]}
     assert len(lengths) == 1  # Only the rest may differ.
     targets |= lengths
