@@ -140,13 +140,9 @@ def uniform_draws(
   """Draws W random numbers for each of B examples.
 
   Row i depends only on (seed, purpose, first_example + i, W). Philox turns each
-  counter into four words, and each example has W / 4 counters.
-
-  Args:
-    seed: any integer; its lowest 64 bits are used.
-    purpose: from 0 to 2^63 - 1; each purpose has its own numbers.
-    first_example: <int64>[].
-    shape: B and W; W is a multiple of 4.
+  counter into four words, and each example has W / 4 counters. Only the lowest
+  64 bits of the seed are used, and `purpose` is not negative. `shape` is B and
+  W, a multiple of 4.
 
   Returns:
     <float64>[B, W], multiples of 2^-32 in [0, 1).

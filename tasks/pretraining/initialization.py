@@ -115,10 +115,7 @@ def embed_from_text(
 ) -> None:
   """Replaces the word embeddings of tokens that occur in the text.
 
-  Args:
-    model: changed in place.
-    input_dir: folder of pretraining records, with masks or without them.
-    manifest: its manifest.
+  `input_dir` is a folder of pretraining records, with masks or without them.
   """
   config, table = model.config, model.embedding.word_embeddings
   counts = count_pairs(input_dir, manifest)

@@ -82,7 +82,12 @@ def create_instance(
     pieces = _replacement_ids(
       tokenizer.vocab_size, frozenset() if is_compat else tokenizer.special_ids
     )
-    shown = replace_tokens(tokens, positions, tokenizer.mask_id, pieces, rng)
+    # Drawn for each token, even within an n-gram.
+    choice, chosen = rng.random(len(positions)), tokens[positions]
+    random = pieces[rng.integers(len(pieces), size=len(positions))]
+    kept = np.where(choice < MASK_SHARE + KEEP_SHARE, chosen, random)
+    shown = tokens.copy()
+    shown[positions] = np.where(choice < MASK_SHARE, tokenizer.mask_id, kept)
   return Instance(tokens, shown, positions, boundary, separator, pair.label)
 
 
@@ -172,30 +177,6 @@ def _take_ngrams(
     if not budget:
       break
   return np.flatnonzero(np.frombuffer(covered, np.uint8))
-
-
-def replace_tokens(
-  tokens: np.ndarray,
-  positions: np.ndarray,
-  mask_id: int,
-  replacement_ids: np.ndarray,
-  rng: np.random.Generator,
-) -> np.ndarray:
-  """Returns <int32>[L] with [MASK], the token or a random piece at `positions`.
-
-  The choice is made for each token, even within an n-gram.
-  """
-  choice = rng.random(len(positions))
-  random = replacement_ids[
-    rng.integers(len(replacement_ids), size=len(positions))
-  ]
-  replaced = tokens.copy()
-  replaced[positions] = np.where(
-    choice < MASK_SHARE,
-    mask_id,
-    np.where(choice < MASK_SHARE + KEEP_SHARE, tokens[positions], random),
-  )
-  return replaced
 
 
 def pad_instances(

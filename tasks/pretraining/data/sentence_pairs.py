@@ -86,8 +86,7 @@ def create_pairs(
     if kind == "nsp" or (compat and is_single):
       if is_single or rng.random() < 0.5:
         label = 1
-        other = documents[_draw_another(len(documents), index, rng)]
-        b = _random_segments(other, target - len(a), rng)
+        b = _segments_of_another(documents, index, target - len(a), rng)
         first = cut  # The other segments are for the next chunk.
     else:
       if is_single:
@@ -149,29 +148,26 @@ def _middle_word_start(
   return int(nearest[rng.integers(len(nearest))])
 
 
-def _draw_another(count: int, index: int, rng: np.random.Generator) -> int:
-  """Draws a document other than `index`.
+def _segments_of_another(
+  documents: Sequence[Document],
+  index: int,
+  target: int,
+  rng: np.random.Generator,
+) -> np.ndarray:
+  """Returns the fewest consecutive segments that reach `target` tokens.
+
+  They start at a random segment of a random document other than `index`.
 
   Deviation: the original uses the document itself after drawing it ten times.
   """
-  if count == 1:
+  if len(documents) == 1:
     raise ValueError(
       "nsp and compat take segments from another document, and a shard has "
       "only one: use more text, fewer shards or another --heldout_share, and "
       "separate documents by blank lines."
     )
-  other = int(rng.integers(count - 1))
-  return other + (other >= index)
-
-
-def _random_segments(
-  document: Document, target: int, rng: np.random.Generator
-) -> np.ndarray:
-  """Returns the fewest consecutive segments that reach `target` tokens.
-
-  They start at a random segment.
-  """
-  ids, offsets = document
+  other = int(rng.integers(len(documents) - 1))
+  ids, offsets = documents[other + (other >= index)]
   first = int(rng.integers(len(offsets) - 1))
   end = int(np.searchsorted(offsets, offsets[first] + target))
   end = min(max(end, first + 1), len(offsets) - 1)
