@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from official_albert import (
   checkpoints,
+  files,
   modeling,
   serving,
   text_batches,
@@ -25,7 +26,12 @@ from official_albert import (
   training,
 )
 from official_albert import labels as labels_lib
-from official_albert.settings import EXPORT_PRECISIONS
+from official_albert.settings import (
+  EXPORT_PRECISIONS,
+  SELECTIONS,
+  check_choice,
+  check_number,
+)
 
 Texts = Union[str, Sequence[str]]
 # The rate for models of the paper's sizes.
@@ -296,6 +302,7 @@ class TextClassifier(modeling.FeatureModel):
       TypeError: something else than a text is among the texts.
       ValueError: a label is unknown, or the numbers of texts and labels differ.
     """
+    check_number("validation_split", validation_split, least=0, below=1)
     rows, batch_size = self._rows(x, y, sample_weight, batch_size)
     held_out, held_out_size = None, batch_size
     if validation_data is not None:
@@ -308,8 +315,8 @@ class TextClassifier(modeling.FeatureModel):
       count = int(len(rows.targets) * (1 - validation_split))
       if not 0 < count < len(rows.targets):
         raise ValueError(
-          f"validation_split is {validation_split}, but must be a share that "
-          "leaves texts to train on and texts to evaluate on."
+          f"validation_split is {validation_split}, which leaves no texts to "
+          "train on, or none to evaluate on."
         )
       held_out, rows = rows.part(slice(count, None)), rows.part(slice(count))
     validation = held_out and self._batches(held_out, held_out_size)
@@ -425,9 +432,12 @@ class TextClassifier(modeling.FeatureModel):
       signatures: "all", "text" or "ids".
       precision: "float32" or "bfloat16", whatever the model was trained in.
     """
+    check_choice("signatures", signatures, SELECTIONS)
+    check_choice("precision", precision, tuple(EXPORT_PRECISIONS))
+    files.check_new_folder(filepath, "filepath")
     weights = checkpoints.by_path(self.model)
     values = {name: variable.numpy() for name, variable in weights.items()}
-    policy = EXPORT_PRECISIONS.get(precision)
+    policy = EXPORT_PRECISIONS[precision]
     config = {**self.model.get_config(), "dtype": policy}
     own = self.tokenizer
     file = checkpoints.TokenizerFile(

@@ -7,9 +7,9 @@ its class, the rows to predict and the export. `register` adds a user's task.
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import importlib.util
 import os
+import pkgutil
 import sys
 from typing import TYPE_CHECKING, Any, Union
 
@@ -148,9 +148,7 @@ def make_task(name: str, options: common.TaskOptions) -> Any:
   """Returns the task of a name with its data. Loads TensorFlow."""
   task: Any = get(name).task
   if isinstance(task, str):
-    module, _, attribute = task.partition(":")
-    full_name = f"official_albert.tasks.{module}"
-    task = getattr(importlib.import_module(full_name), attribute)
+    task = pkgutil.resolve_name(f"official_albert.tasks.{task}")
   return task(name, options)
 
 

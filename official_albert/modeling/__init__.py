@@ -14,6 +14,7 @@ from official_albert.modeling.fused_ops import (
   plain_operations_only,
   product,
   where_products_round,
+  wide,
   without_compilation,
 )
 from official_albert.modeling.heads import (

@@ -28,6 +28,7 @@ from official_albert.serving.served_module import (
   TEXT,
   TEXT_SIGNATURES,
   ServedEncoder,
+  ServedLogits,
   ServedModule,
   ServedTextTask,
   Tensors,

@@ -21,7 +21,6 @@ import tensorflow as tf
 
 from official_albert import checkpoints, files, runs, tokenization
 from official_albert.serving import served_module
-from official_albert.settings import EXPORT_PRECISIONS, SELECTIONS
 
 EXPORT_FILE = "export.json"
 LABELS_FILE = "labels.txt"
@@ -70,19 +69,9 @@ def write_saved_model(
 
   Raises:
     FileExistsError: `export_dir` is not empty.
-    ValueError: there is no such choice.
     OSError: the folder cannot be written; nothing is left behind.
   """
-  for name, value, choices in (
-    ("signatures", signatures, SELECTIONS),
-    ("precision", precision, EXPORT_PRECISIONS),
-  ):
-    if value not in choices:
-      raise ValueError(
-        f"{name} is {value!r}, but must be one of {', '.join(choices)}."
-      )
   module = source.module
-  files.check_new_folder(export_dir, "export_dir")
   module.freeze(precision)
   functions = module.signatures(signatures)
   default = next(iter(functions))

@@ -258,7 +258,18 @@ def encode_functions(
   return {"encode": (TEXT, encode_one), "encode_pair": (PAIR, encode_pair)}
 
 
-class ServedTextTask(ServedModule):
+class ServedLogits(ServedModule):
+  """Serves a model of one head that takes `logits_only`."""
+
+  def forward(self, **features: tf.Tensor) -> Tensors:
+    return self.model(features, training=False, logits_only=True)
+
+  def plain_outputs(self, features: Tensors) -> Tensors:
+    # For `logits_only`, a TFLite file would hold some kernels twice.
+    return {"logits": self.model(features, training=False)["logits"]}
+
+
+class ServedTextTask(ServedLogits):
   """Returns `label` <string>[B], `probabilities` and `logits` <float32>[B, C].
 
   For a regression, returns `score` <float32>[B] instead.
@@ -286,13 +297,6 @@ class ServedTextTask(ServedModule):
     self.inputs = PAIR if is_pair else TEXT
     self.kind = "classification" if labels else "regression"
     self.text_signatures = ("classify",) if labels else ("score",)
-
-  def forward(self, **features: tf.Tensor) -> Tensors:
-    return self.model(features, training=False, logits_only=True)
-
-  def plain_outputs(self, features: Tensors) -> Tensors:
-    # For `logits_only`, a TFLite file would hold some kernels twice.
-    return {"logits": self.model(features, training=False)["logits"]}
 
   def ids_outputs(self, features: Tensors) -> Tensors:
     logits = self.run(**features)["logits"]

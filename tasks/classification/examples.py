@@ -94,10 +94,6 @@ def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
   `path` is the file of the examples, for messages.
   """
   labels = sorted({e.label for e in examples if e.label is not None})
-  try:
-    common.check_names("label", labels)
-  except ValueError as error:
-    raise ValueError(f"{path}: {error}") from error
   problem = ""
   if len(labels) < 2:
     problem = (
@@ -111,7 +107,9 @@ def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
         f"the labels {files.quote(number, label)} are the same number: write "
         "it in one way"
       )
-    if labels_lib.are_several(label, labels):
+    if not labels_lib.fits_cell(label):
+      problem = f"the label {label!r} has a tab or a line break: rename it"
+    elif labels_lib.are_several(label, labels):
       problem = (
         f"the label {files.quote(label)} is a list of labels, but "
         f"{labels_lib.NO_MULTI_LABEL}"

@@ -7,7 +7,6 @@ from official_albert.tasks.common.rows import (
   Record,
   TextExample,
   check_label,
-  check_names,
   plain_cell,
   read_lines,
   read_probabilities,

@@ -404,7 +404,7 @@ class LabelTask(FinetuningTask):
     super().check(splits)
     for split in splits:
       if split != "train":
-        rows.check_names(f"{split} id", self.ids(split))
+        rows.check_ids(split, self.ids(split))
 
   def losses(
     self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
@@ -442,11 +442,8 @@ class LabelTask(FinetuningTask):
     )
 
   def score_answers(self, split: str, answers: Any) -> dict[str, float]:
-    if (
-      not isinstance(answers, rows.ProbabilityTable)
-      or answers.labels != tuple(self.labels or ())
-      or list(answers.ids) != self.ids(split)
-    ):
+    labels = tuple(self.labels or ())
+    if answers.labels != labels or list(answers.ids) != self.ids(split):
       raise ValueError(
         f"the predictions of {split} do not belong to the {split} data of "
         f"--task={self.name}, or have other labels: give the --task and the "

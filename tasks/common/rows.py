@@ -314,13 +314,13 @@ class ProbabilityTable:
     return [self.labels[i] for i in np.argmax(self.values, axis=1)]
 
 
-def check_names(kind: str, names: Sequence[str]) -> None:
-  """Refuses names that are not unique or do not fit into a table."""
+def check_ids(split: str, names: Sequence[str]) -> None:
+  """Refuses ids that are not unique or do not fit into a table."""
   for name, count in collections.Counter(names).items():
     if not name or count > 1 or not labels_lib.fits_cell(name):
       raise ValueError(
-        f"the {kind} {name!r} is empty, occurs twice, or contains a tab or a "
-        "line break: rename it."
+        f"the {split} id {name!r} is empty, occurs twice, or contains a tab or "
+        "a line break: rename it."
       )
 
 

@@ -226,9 +226,9 @@ def test_file_format(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a\tb", "a\nb", "", "1"])
-def test_names_that_no_table_can_have(name):
-  with pytest.raises(ValueError, match="the label .* rename it"):
-    rows.check_names("label", ["1", name])
+def test_ids_that_no_table_can_have(name):
+  with pytest.raises(ValueError, match="the dev id .* rename it"):
+    rows.check_ids("dev", ["1", name])
 
 
 @pytest.mark.parametrize(

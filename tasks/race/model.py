@@ -61,7 +61,7 @@ class AlbertForMultipleChoice(modeling.AlbertForSequenceClassification):
     return config
 
 
-class ServedMultipleChoice(serving.ServedModule):
+class ServedMultipleChoice(serving.ServedLogits):
   """Returns `choice` <int32>[B], 0 to 3, and `probabilities` <float32>[B, 4].
 
   Attributes:
@@ -84,13 +84,6 @@ class ServedMultipleChoice(serving.ServedModule):
     super().__init__(model, text_layer, max_seq_length)
     check_lengths(max_seq_length, max_qa_length)
     self.max_qa_length = max_qa_length
-
-  def forward(self, **features: tf.Tensor) -> Tensors:
-    return self.model(features, training=False, logits_only=True)
-
-  def plain_outputs(self, features: Tensors) -> Tensors:
-    # For `logits_only`, a TFLite file would hold some kernels twice.
-    return {"logits": self.model(features, training=False)["logits"]}
 
   def ids_outputs(self, features: Tensors) -> Tensors:
     logits = self.run(**features)["logits"]

@@ -74,7 +74,8 @@ class AlbertForSpans(modeling.HeadModel):
       dropout_seed=dropout_seed,
       num_layers=num_layers,
     )
-    x = _widened(outputs["sequence_output"])  # [B, S, H]
+    x = outputs["sequence_output"]  # [B, S, H]
+    x = tf.cast(x, modeling.wide(x.dtype))
     scores = tf.einsum("bsh,kh->kbs", x, tf.cast(self.output_weights, x.dtype))
     scores += tf.cast(self.output_bias, x.dtype)[:, None, None]
     outputs["start_logits"], outputs["end_logits"] = tf.unstack(scores)
@@ -167,7 +168,8 @@ class AlbertForSpansOrNone(modeling.HeadModel):
       dropout_seed=modeling.fold_in(dropout_seed, 0),
       num_layers=num_layers,
     )
-    x = _widened(outputs["sequence_output"])  # [B, S, H]
+    x = outputs["sequence_output"]  # [B, S, H]
+    x = tf.cast(x, modeling.wide(x.dtype))
     p_mask = tf.cast(others["p_mask"], x.dtype)  # [B, S]
 
     def log_probs(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -229,11 +231,6 @@ class AlbertForSpansOrNone(modeling.HeadModel):
       "end_n_top": self.end_n_top,
       "classifier_dropout_prob": self.classifier_dropout_prob,
     }
-
-
-def _widened(x: tf.Tensor) -> tf.Tensor:
-  """Returns scores' inputs in float32, or float64 as they are."""
-  return x if x.dtype == tf.float64 else tf.cast(x, tf.float32)
 
 
 def _initializer(config: modeling.AlbertConfig):

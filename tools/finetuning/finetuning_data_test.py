@@ -131,7 +131,6 @@ def test_scores_of_classes(data):
   for predictions in (
     table(("bad", "good"), rows),
     table(("good", "bad"), [*rows, [1, 0]]),
-    {"q": None},
   ):
     with pytest.raises(ValueError, match="predictions of dev do not belong to"):
       task.score_answers("dev", predictions)
