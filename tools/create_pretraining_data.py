@@ -114,14 +114,6 @@ def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:
     raise
 
 
-def _note(manifest: tfrecords.Manifest) -> str:
-  """Returns a note on unknown tokens, or ""."""
-  train: Any = manifest.split(data.TRAIN).statistics
-  tokens = train["text_tokens"]
-  unknown = round(train["unknown_share"] * tokens)
-  return tokenization.unknown_note(unknown, tokens, "the training text")
-
-
 def main(argv: Sequence[str]) -> None:
   del argv
   is_local = _ENGINE.value == "local"
@@ -132,11 +124,13 @@ def main(argv: Sequence[str]) -> None:
   if note := tokenization.vocabulary_note(settings.open_tokenizer()):
     print(note, file=sys.stderr)
   manifest = (_build_locally if is_local else _build_with_beam)(settings)
-  splits = manifest.splits.items()
-  print(printing.statistics_table({name: x.statistics for name, x in splits}))
-  if note := _note(manifest):
+  statistics: Any = {name: x.statistics for name, x in manifest.splits.items()}
+  print(printing.statistics_table(statistics))
+  tokens = statistics[data.TRAIN]["text_tokens"]
+  unknown = round(statistics[data.TRAIN]["unknown_share"] * tokens)
+  if note := tokenization.unknown_note(unknown, tokens, "the training text"):
     print(note, file=sys.stderr)
-  files = sum(len(split.shards) for _, split in splits)
+  files = sum(len(split.shards) for split in manifest.splits.values())
   print(f"Wrote {files} files and dataset.json to {_OUTPUT_DIR.value}")
 
 

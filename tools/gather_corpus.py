@@ -35,16 +35,15 @@ import time
 import warnings
 from typing import Any, Iterable, Iterator, Sequence
 
+from absl import flags
+
 from official_albert import files, text_files
 from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import command_line, path_flags, printing
 from official_albert.tools.corpus import wikipedia
 
 _OUTPUT_FILE = path_flags.define(
-  "output_file",
-  None,
-  "The text file to write; .gz is compressed.",
-  required=True,
+  "output_file", None, "The text file to write; .gz is compressed."
 )
 _WIKIPEDIA_DUMP = path_flags.define(
   "wikipedia_dump",
@@ -265,4 +264,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+  flags.mark_flag_as_required("output_file")
   command_line.run(main)

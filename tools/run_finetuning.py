@@ -270,7 +270,8 @@ def main(argv) -> None:
     raise ValueError(
       "nothing to do: set one of --do_train, --do_eval and --do_predict."
     )
-  training_flags.refuse_phases()
+  if flags.FLAGS["phase_steps"].value:
+    raise ValueError("--phase_steps is for pretraining: leave it out.")
   task_flags.load_module()
   task, output_dir = _TASK.value, _OUTPUT_DIR.value
   files.check_folder(output_dir)

@@ -146,9 +146,13 @@ def model_config(input_dir: str, start: str) -> modeling.AlbertConfig:
 
 def make_tasks(num_phases: int, start: str):
   """Returns a task for each phase."""
-  folders = training_flags.phase_folders(
-    "input_dir", _INPUT_DIR.value, num_phases
-  )
+  folders = _INPUT_DIR.value.split(",")
+  if len(folders) != num_phases or not all(folders):
+    raise ValueError(
+      f"--input_dir names {len(folders)} folders ({_INPUT_DIR.value!r}), but "
+      f"the run has {num_phases} phases (see --phase_steps): give one folder "
+      "for each, separated by commas."
+    )
   config = model_config(folders[0], start)
   config = config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
   return task_lib.make_tasks(

@@ -8,7 +8,8 @@ defined without this module.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Callable, Collection, Mapping, Optional
+import functools
+from typing import Any, Collection, Mapping, Optional
 
 from absl import flags
 
@@ -31,12 +32,11 @@ class PathParser(flags.ArgumentParser):
 
 
 def define(
-  name: str, default: Optional[str], text: str, required: bool = False
+  name: str, default: Optional[str], text: str
 ) -> flags.FlagHolder[str]:
   """Defines a flag like `flags.DEFINE_string`."""
-  serializer: Any = flags.ArgumentSerializer()
-  parser, more = PathParser(), {"required": required, "serializer": serializer}
-  return flags.DEFINE(parser, name, default, text, **more)
+  more: Any = {"serializer": flags.ArgumentSerializer()}
+  return flags.DEFINE(PathParser(), name, default, text, **more)
 
 
 def define_checkpoint() -> flags.FlagHolder[str]:
@@ -99,18 +99,15 @@ def define_settings(
       defined[name] = make(name, default, text)
       if kind in (int, float):
         limits = {**field.metadata["limits"], "whole": kind is int}
-        flags.register_validator(name, _is_within(name, default, limits))
+        check = functools.partial(_is_within, name, default, limits)
+        flags.register_validator(name, check)
   return defined
 
 
 def _is_within(
-  name: str, default: Any, limits: Mapping[str, Any]
-) -> Callable[[Any], bool]:
-  """Returns a validator of a setting's flag; defaults always pass."""
-
-  def is_valid(value: Any) -> bool:
-    if value not in (None, default):
-      check_number(name, value, **limits)
-    return True
-
-  return is_valid
+  name: str, default: Any, limits: Mapping[str, Any], value: Any
+) -> bool:
+  """Validates the value of a setting's flag; the default always passes."""
+  if value not in (None, default):
+    check_number(name, value, **limits)
+  return True

@@ -101,18 +101,6 @@ def _phases(lists: dict[str, tuple[int, ...]]) -> tuple[Phase, ...]:
   )
 
 
-def phase_folders(flag: str, value: str, phases: int) -> list[str]:
-  """Splits the value of a flag into the folder of each phase."""
-  parts = value.split(",")
-  if len(parts) != phases or not all(parts):
-    raise ValueError(
-      f"--{flag} names {len(parts)} folders ({value!r}), but the run has "
-      f"{phases} phases (see --phase_steps): give one folder for each, "
-      "separated by commas."
-    )
-  return parts
-
-
 def with_random_depths(config: TrainConfig, model: AlbertConfig) -> TrainConfig:
   """Returns the settings with --random_depths, which the model must have."""
   if not _RANDOM_DEPTHS.value:
@@ -121,12 +109,6 @@ def with_random_depths(config: TrainConfig, model: AlbertConfig) -> TrainConfig:
   for depth in depths:
     model.at_depth(depth)  # Raises if the model cannot have it.
   return dataclasses.replace(config, random_depths=depths)
-
-
-def refuse_phases() -> None:
-  """Refuses a flag that is for pretraining only."""
-  if _PHASE_STEPS.value:
-    raise ValueError("--phase_steps is for pretraining: leave it out.")
 
 
 def settings(

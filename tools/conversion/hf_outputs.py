@@ -14,13 +14,10 @@ from typing import Any, Mapping
 
 import numpy as np
 
-# The outputs of transformers' models, and this package's names.
+# The outputs of transformers' models that have another name in this package.
 NAMES = {
-  "logits": "logits",
   "prediction_logits": "masked_lm_logits",
   "sop_logits": "sentence_order_logits",
-  "start_logits": "start_logits",
-  "end_logits": "end_logits",
 }
 
 
@@ -72,7 +69,9 @@ def _outputs(model: Any, batch: Mapping[str, Any]) -> dict[str, np.ndarray]:
     token_type_ids=batch["segment_ids"],
     output_hidden_states=True,
   )
-  found = {ours: outputs[x] for x, ours in NAMES.items() if x in outputs}
+  found = {
+    NAMES.get(x, x): y for x, y in outputs.items() if x.endswith("logits")
+  }
   found["sequence_output"] = outputs["hidden_states"][-1]
   pooler = getattr(getattr(model, "albert", model), "pooler", None)
   if pooler is not None:
