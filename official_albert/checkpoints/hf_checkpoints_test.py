@@ -15,21 +15,11 @@ import tensorflow as tf
 
 from official_albert import AlbertConfig, modeling
 from official_albert.checkpoints import hf_checkpoints, loading
+from official_albert.checkpoints.opening_test import check_same, golden
 from official_albert.testing import toy_models
 
 _HF = toy_models.GOLDEN / "hf_one_group"
 _WORDS = "albert.embeddings.word_embeddings.weight"
-
-
-def golden(group="one_group", name="model.ckpt", **arguments):
-  path = str(toy_models.GOLDEN / group / name)
-  return loading.read_checkpoint(path, **arguments)
-
-
-def check_same(a, b):
-  assert set(a.carried) == set(b.carried)
-  for name in a.carried:
-    np.testing.assert_array_equal(a.tensors[name], b.tensors[name])
 
 
 def copied(tmp_path, name, **changes):
@@ -96,7 +86,7 @@ def test_a_folder_is_read_and_written_exactly(name, head, count, tmp_path):
 def test_groups_and_equal_widths(head, tmp_path):
   # Two groups of two blocks, and E = H: an identity is written as projection
   # and removed on reading; any other projection is kept.
-  source = golden("two_groups", head=head)
+  source = golden(group="two_groups", head=head)
   hf_checkpoints.write(source, str(tmp_path))
   stored = safetensors.numpy.load_file(str(tmp_path / "model.safetensors"))
   prefix = "" if head == "none" else "albert."
@@ -128,7 +118,7 @@ def test_a_full_disk_is_reported(tmp_path):
 
 
 def test_the_step_is_carried(tmp_path):
-  source = golden(name="trained_lamb.ckpt-10")
+  source = golden("trained_lamb.ckpt-10")
   hf_checkpoints.write(source, str(tmp_path))
   again = hf_checkpoints.read(str(tmp_path))
   assert again.step == 10
@@ -198,27 +188,26 @@ def safetensors_file(**tensors):
 def test_damaged_weights(folder):
   path = folder / "model.safetensors"
   place = "F32", [2], [0, 8]
-  for content in (
-    path.read_bytes()[:-1],
-    b"",
-    struct.pack("<Q", 2**60) + b"{}",
-    struct.pack("<Q", 9 * 10**5) + b'{"a":' * 180_000,
-    safetensors_file(a=place, b=place),  # They overlap.
-    safetensors_file(a=("F32", [2**40], [0, 2**42])),
-    safetensors_file(a=("F32", [2**40, 2**40], [0, 8])),
-    safetensors_file(
-      a=place, **dict.fromkeys(map(str, range(50_000)), ("F32", [0], [8, 8]))
-    ),
+  many = dict.fromkeys(map(str, range(50_000)), ("F32", [0], [8, 8]))
+  for part, content in (
+    ("the header", path.read_bytes()[:-1]),
+    ("the header", b""),
+    ("the header", struct.pack("<Q", 2**60) + b"{}"),
+    ("the header", struct.pack("<Q", 9 * 10**5) + b'{"a":' * 180_000),
+    ("the header", safetensors_file(a=place, b=place)),  # They overlap.
+    ("the header", safetensors_file(a=("F32", [2**40], [0, 2**42]))),
+    ("the header", safetensors_file(a=("F32", [2**40, 2**40], [0, 8]))),
+    ("the header", safetensors_file(a=place, **many)),
+    # Numbers of eight bits.
+    (_WORDS, safetensors_file(**{_WORDS: ("F8_E4M3", [8], [0, 8])})),
   ):
     path.write_bytes(content)
-    with pytest.raises(ValueError, match="is damaged, truncated.*the header"):
+    with pytest.raises(
+      ValueError, match=f"is damaged, truncated, or not in float32.* .{part}"
+    ):
       hf_checkpoints.read(str(folder))
-
-
-def test_numbers_of_eight_bits_are_refused(folder):
-  content = safetensors_file(**{_WORDS: ("F8_E4M3", [8], [0, 8])})
-  (folder / "model.safetensors").write_bytes(content)
-  with pytest.raises(ValueError, match=f"not in float32.* .{_WORDS}"):
+  path.rename(folder / "pytorch_model.bin")
+  with pytest.raises(FileNotFoundError, match="save pickles .* again"):
     hf_checkpoints.read(str(folder))
 
 
@@ -229,12 +218,6 @@ def test_half_precision_is_read_exactly(dtype, folder):
   read = hf_checkpoints.read(str(folder))
   words = np.asarray(read.tensors["bert/embeddings/word_embeddings"])
   assert words.dtype == np.float32 and set(words.flat) == {3.140625}
-
-
-def test_pickles_are_refused(folder):
-  (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-  with pytest.raises(FileNotFoundError, match="save pickles .* again"):
-    hf_checkpoints.read(str(folder))
 
 
 def test_settings_back_and_forth():
@@ -321,7 +304,7 @@ def test_settings_without_effect(folder):
 
 def test_weights_of_a_larger_encoder_are_refused(tmp_path):
   """Leaving out weights of the encoder would give another model."""
-  source = golden("two_groups")
+  source = golden(group="two_groups")
   hf_checkpoints.write(source, str(tmp_path))
   for key in ("num_hidden_groups", "inner_group_num"):
     assert getattr(source.config, key) == 2

@@ -7,10 +7,7 @@ with, where that is installed.
 from __future__ import annotations
 
 import base64
-import gzip
-import itertools
 import json
-import pathlib
 import random
 import re
 import unicodedata
@@ -25,9 +22,8 @@ from official_albert.checkpoints import (
   tokenizer_file,
 )
 from official_albert.testing import toy_vocabulary
+from official_albert.tokenization import text_offsets_test
 
-_SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
-_MODEL = _SHARED / "data" / "tokenizer" / "30k-clean.model"
 _LINES = [
   "Well-known -- e.g. \"3.14\", ``quoted'' and 'single' (see below)...",
   ".hidden .. ... file.txt --x -5 1922, 9,5 then 12,345 in 2005, (9, 10)",
@@ -59,16 +55,14 @@ def model(tmp_path_factory):
     for lower_case in (True, False)
     for _ in range(20)
   ]
-  proto = sentencepiece_model_pb2.ModelProto()
-  proto.ParseFromString(
-    toy_vocabulary.train(
-      lines,
-      420,
-      user_defined_symbols="(,),-,.,–",
-      character_coverage=1.0,
-      split_by_number=False,
-    )
+  content = toy_vocabulary.train(
+    lines,
+    420,
+    user_defined_symbols="(,),-,.,–",
+    character_coverage=1.0,
+    split_by_number=False,
   )
+  proto = sentencepiece_model_pb2.ModelProto.FromString(content)
   # docs/checkpoints.md lists the exception of such pieces within a word.
   commas = [
     p for p in proto.pieces if tokenization.ends_in_digit_comma(p.piece)
@@ -155,9 +149,9 @@ def test_special_pieces_in_text(model, tmp_path):
 
 
 def test_pieces_that_are_never_used_are_renamed(tmp_path):
-  kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
-  proto = sentencepiece_model_pb2.ModelProto()
-  proto.ParseFromString(toy_vocabulary.numbers(6))
+  content = toy_vocabulary.numbers(6)
+  proto = sentencepiece_model_pb2.ModelProto.FromString(content)
+  kinds = proto.SentencePiece
   proto.pieces.add(piece="\u25817,", type=kinds.NORMAL, score=-3.0)
   proto.pieces.add(piece="--", type=kinds.USER_DEFINED, score=0.0)
   proto.pieces.add(piece="gone", type=kinds.UNUSED, score=-4.0)
@@ -172,13 +166,8 @@ def test_pieces_that_are_never_used_are_renamed(tmp_path):
   expected = {"\u25815": -2.5, "\u25817, ": -3.0, "--": -5.1, "gone ": -4.0}
   assert dict(values["model"]["vocab"][5:]) == pytest.approx(expected)
   assert values["pre_tokenizer"]["prepend_scheme"] == "never"
-
-
-def test_models_that_no_tokenizer_json_expresses_are_refused(tmp_path):
-  proto = sentencepiece_model_pb2.ModelProto()
-  proto.ParseFromString(toy_vocabulary.numbers(7))
+  # No tokenizer.json expresses this.
   proto.trainer_spec.model_type = proto.trainer_spec.BPE
-  path = tmp_path / "source"
   path.write_bytes(proto.SerializeToString())
   file = tokenizer_file.TokenizerFile(str(path), "sentencepiece")
   with pytest.raises(ValueError, match="is not a unigram model"):
@@ -202,18 +191,14 @@ def test_wordpiece_gives_the_same_ids(rules, tmp_path):
   _check_ids(tmp_path / "out", ours, texts)
 
 
-@pytest.mark.skipif(not _MODEL.exists(), reason="needs the released vocabulary")
+@text_offsets_test.needs_released
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_the_released_vocabulary_gives_the_same_ids(lower_case, tmp_path):
-  _written(tmp_path / "out", _MODEL, "sentencepiece", lower_case)
-  golden = (_SHARED / "golden/tokenization.jsonl").read_text(encoding="utf-8")
-  texts = [json.loads(line)["text"] for line in golden.strip().split("\n")]
-  assert len(texts) == 420
+  model = text_offsets_test.RELEASED
+  _written(tmp_path / "out", model, "sentencepiece", lower_case)
+  texts = text_offsets_test.real_texts(1000)
   texts.remove("[CLS] [SEP] [MASK] <pad> <unk>")  # Special pieces there.
-  corpus = _SHARED / "data" / "corpus" / "wikipedia_sentences_4mb.txt.gz"
-  with gzip.open(corpus, "rt", encoding="utf-8") as file:
-    texts += itertools.islice(file, 1000)
-  ours = tokenization.SentencePieceTokenizer(str(_MODEL), lower_case)
+  ours = tokenization.SentencePieceTokenizer(str(model), lower_case)
   _check_ids(tmp_path / "out", ours, texts)
 
 
@@ -304,13 +289,11 @@ def test_the_rules_of_a_wordpiece_folder(only, rules, tmp_path):
     lines = "\r\n".join(_VOCABULARY).encode()
     files = {"vocab_dot_txt": lines, "tokenizer_config": settings}
   file, _ = _read(_save(tmp_path / "in", **files))
-  (tmp_path / "fast").mkdir()
-  (tmp_path / "fast" / "tokenizer.json").write_text(json.dumps(fast))
   letters = (
     "abzABE019.,-'\"()\u2026\u6771\u4eac\u00e9\u00c5\u0301\uac01\u200b \t"
   )
   texts = [*_ACCENTED, *_wild(letters)]
-  _check_ids(tmp_path / "fast", file.open(), texts)
+  _check_ids(_save(tmp_path / "fast", tokenizer=fast), file.open(), texts)
   layer = file.make_layer()
   expected = file.open().encode_batch(_ACCENTED)
   assert layer.tokenize(_ACCENTED).to_list() == expected
@@ -363,8 +346,7 @@ def test_a_tokenizer_json_of_another_model_is_taken(path, new, model, tmp_path):
   folder = _save(tmp_path / "in", tokenizer=fast, spiece_dot_model=beside)
   file, _ = _read(folder)
   assert file.path.endswith("tokenizer.json") and file.read() != beside
-  texts = ["see below", "see", "files and see"]
-  _check_ids(folder, file.open(), texts)
+  _check_ids(folder, file.open(), ["see below", "see", "files and see"])
   fast = _bert_json(tmp_path / "bert")
   fast["model"]["vocab"]["new"] = len(_VOCABULARY)
   _save(tmp_path / "words", tokenizer=fast, vocab_dot_txt=_BERT)

@@ -23,8 +23,8 @@ _FORMATS = ("tf1", "tf_hub", "hf", "official_albert")
 _CONFIG = toy_models.config(41, 11, num_hidden_layers=3, sharing="attention")
 
 
-def golden(name="model.ckpt", **arguments):
-  path = str(toy_models.GOLDEN / "one_group" / name)
+def golden(name="model.ckpt", group="one_group", **arguments):
+  path = str(toy_models.GOLDEN / group / name)
   return loading.read_checkpoint(path, **arguments)
 
 

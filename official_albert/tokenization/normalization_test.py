@@ -12,28 +12,6 @@ from official_albert.testing import toy_vocabulary
 from official_albert.tokenization import normalization
 
 
-@pytest.mark.parametrize(
-  "text,lower,cased",
-  [
-    ("  Two\t words \n", "two words", "Two words"),
-    ("a\u00a0b\u2003c\x1cd\x85e", "a b c d e", "a b c d e"),
-    ("Crème BRÛLÉE", "creme brulee", "Creme BRULEE"),
-    ("e\u0301\u0327", "e", "e"),
-    ("ﬁ ① ½ Ⅷ", "fi 1 1⁄2 viii", "fi 1 1⁄2 VIII"),
-    ("İstanbul", "istanbul", "Istanbul"),
-    ("ΟΔΥΣΣΕΥΣ ΣΑΣ.", "οδυσσευς σας.", "ΟΔΥΣΣΕΥΣ ΣΑΣ."),
-    ("Straße ẞ", "straße ß", "Straße ẞ"),
-    ("`` '' \u201cx\u201d", "`` '' \u201cx\u201d", "`` '' \u201cx\u201d"),
-    ("a \ud800 b", "a b", "a b"),
-    ("\u3000 \n", "", ""),
-    ("", "", ""),
-  ],
-)
-def test_normalize_text(text, lower, cased):
-  assert tokenization.normalize_text(text, True) == lower
-  assert tokenization.normalize_text(text, False) == cased
-
-
 def _steps(text, lower_case, keep_accents, words, split_chinese):
   """Changes a text as the original does, and returns its words."""
   text = text.encode("utf-8", "ignore").decode("utf-8")

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import pathlib
 import pickle
 import re
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -15,16 +13,8 @@ import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
 
 from official_albert.testing import toy_vocabulary
-from official_albert.tokenization import in_graph
+from official_albert.tokenization import in_graph, text_offsets_test
 from official_albert.tokenization import sentencepiece_tokenizer as tokenization
-
-_SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
-_GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
-_RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
-needs_released = pytest.mark.skipif(
-  not (_GOLDEN.exists() and _RELEASED.exists()),
-  reason="the released vocabulary and its goldens are not on this machine",
-)
 
 _SENTENCES = [
   "the harbour froze in 1922, and the ferry waited until may.",
@@ -36,17 +26,8 @@ _SENTENCES = [
 ]
 
 
-def train_model(
-  path: pathlib.Path, sentences: Sequence[str] = _SENTENCES, **options
-) -> pathlib.Path:
-  """Trains a vocabulary of about 90 pieces with ALBERT's options."""
-  settings = {
-    "vocab_size": 90,
-    "user_defined_symbols": '(,),",-,.,–,£,€',
-    "character_coverage": 1.0,
-  }
-  path.write_bytes(toy_vocabulary.train(sentences, **{**settings, **options}))
-  return path
+def train_model(path, sentences=_SENTENCES, **options) -> pathlib.Path:
+  return text_offsets_test.train(path, sentences, vocab_size=90, **options)
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +41,12 @@ def tokenizer(model_file) -> tokenization.SentencePieceTokenizer:
 
 
 @pytest.mark.golden
-@needs_released
+@text_offsets_test.needs_released
 @pytest.mark.parametrize("key,lower_case", [("lower", True), ("cased", False)])
 def test_equals_the_original_on_every_golden_line(key, lower_case):
-  tokenizer = tokenization.SentencePieceTokenizer(str(_RELEASED), lower_case)
-  lines = [json.loads(line) for line in _GOLDEN.open(encoding="utf-8")]
-  assert len(lines) == 420
+  released = str(text_offsets_test.RELEASED)
+  tokenizer = tokenization.SentencePieceTokenizer(released, lower_case)
+  lines = text_offsets_test.golden_lines()
   for line in lines:
     text, expected = line["text"], line[key]
     assert (
@@ -79,9 +60,10 @@ def test_equals_the_original_on_every_golden_line(key, lower_case):
 
 
 @pytest.mark.golden
-@needs_released
+@text_offsets_test.needs_released
 def test_released_vocabulary():
-  tokenizer = tokenization.SentencePieceTokenizer(str(_RELEASED))
+  released = str(text_offsets_test.RELEASED)
+  tokenizer = tokenization.SentencePieceTokenizer(released)
   assert tokenizer.vocab_size == 30000
   assert tokenizer.special_ids == {0, 1, 2, 3, 4}
   assert tokenizer.encode("[MASK]") != [tokenizer.mask_id]

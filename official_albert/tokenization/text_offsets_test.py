@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import itertools
 import json
 import pathlib
 
@@ -13,7 +15,34 @@ from official_albert.tokenization import sentencepiece_tokenizer as tokenization
 
 _SHARED = pathlib.Path(__file__).resolve().parents[3] / "shared"
 _GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
-_RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
+RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
+needs_released = pytest.mark.skipif(
+  not (_GOLDEN.exists() and RELEASED.exists()),
+  reason="the released vocabulary and its goldens are not on this machine",
+)
+_SENTENCES = [
+  "in 1922, the fisher sold 1922,5 and 1922,2 tons of cod in the port.",
+  "(7,7,7,7) is a point, and so are (7,9) and (7,1) but not (7,2) or (7,c)",
+  "(7,7,7,7) or (7,7,7,7) (7,c) (7,a) (7,x)",
+  "aßeiuσςαшж⁄½日国今 12 ⁄ 한각 ㄱ か が ガ ୋ ො ำ อ ʾ صلى الله عليه",
+  "a b c d e f g h i j k l m n o p q r s t u v w x y z 1 9 , ' ",
+] * 5
+
+
+def golden_lines() -> list[dict]:
+  """Returns texts, and what the original makes of them."""
+  lines = [json.loads(line) for line in _GOLDEN.open(encoding="utf-8")]
+  assert len(lines) == 420
+  return lines
+
+
+def real_texts(count: int) -> list[str]:
+  """Returns the texts of the goldens, and lines of the corpus."""
+  corpus = _SHARED / "data" / "corpus" / "wikipedia_sentences_4mb.txt.gz"
+  with gzip.open(corpus, "rt", encoding="utf-8") as file:
+    lines = [line.rstrip("\n") for line in itertools.islice(file, count)]
+  assert sum(map(len, lines)) > 100 * count
+  return [line["text"] for line in golden_lines()] + lines
 
 
 def wild_texts(each: int, seed: int) -> list[str]:
@@ -22,21 +51,15 @@ def wild_texts(each: int, seed: int) -> list[str]:
   return [*texts, "a \ud83d b", "\ude00\u0301a\udc80,", "\ud83d"]
 
 
-def train(path: pathlib.Path, **options) -> pathlib.Path:
+def train(path: pathlib.Path, sentences=_SENTENCES, **options) -> pathlib.Path:
+  """Trains a vocabulary with ALBERT's options."""
   settings = {
     "vocab_size": 400,
     "user_defined_symbols": '(,),",-,.,–,£,€',
     "character_coverage": 1.0,
     **options,
   }
-  sentences = [
-    "in 1922, the fisher sold 1922,5 and 1922,2 tons of cod in the port.",
-    "(7,7,7,7) is a point, and so are (7,9) and (7,1) but not (7,2) or (7,c)",
-    "(7,7,7,7) or (7,7,7,7) (7,c) (7,a) (7,x)",
-    "aßeiuσςαшж⁄½日国今 12 ⁄ 한각 ㄱ か が ガ ୋ ො ำ อ ʾ صلى الله عليه",
-    "a b c d e f g h i j k l m n o p q r s t u v w x y z 1 9 , ' ",
-  ]
-  path.write_bytes(toy_vocabulary.train(sentences * 5, **settings))
+  path.write_bytes(toy_vocabulary.train(sentences, **settings))
   return path
 
 
@@ -145,14 +168,11 @@ def test_models_with_other_options(tmp_path, name):
     check(tokenizer, text)
 
 
-@pytest.mark.skipif(
-  not (_GOLDEN.exists() and _RELEASED.exists()),
-  reason="the released vocabulary and its goldens are not on this machine",
-)
+@needs_released
 def test_released_vocabulary():
-  tokenizer = tokenization.SentencePieceTokenizer(str(_RELEASED))
-  lines = [json.loads(line) for line in _GOLDEN.open(encoding="utf-8")]
-  for text in [line["text"] for line in lines] + wild_texts(130, seed=11):
+  tokenizer = tokenization.SentencePieceTokenizer(str(RELEASED))
+  texts = [line["text"] for line in golden_lines()]
+  for text in texts + wild_texts(130, seed=11):
     check(tokenizer, text)
 
 
@@ -185,13 +205,6 @@ def test_known_ranges_of_wordpiece(tmp_path):
     ["The", "日", "国", ",\x00", "1922", "ing", "🙂x", "a" * 201]
   )
   assert tokenizer.encode_with_offsets(" \x00") == ([], [], [])
-
-
-def test_byte_fallback_is_refused(tmp_path):
-  path = train(tmp_path / "bytes.model", byte_fallback=True)
-  tokenizer = tokenization.SentencePieceTokenizer(path)
-  with pytest.raises(ValueError, match="byte_fallback"):
-    tokenizer.encode_with_offsets("the cod")
 
 
 @pytest.mark.parametrize(

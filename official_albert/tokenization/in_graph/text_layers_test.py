@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import functools
-import gzip
-import itertools
-import json
 import pathlib
 import random
 
@@ -18,14 +15,6 @@ from official_albert.testing import toy_vocabulary
 from official_albert.tokenization import text_offsets_test
 from official_albert.tokenization.in_graph import text_layers
 
-_SHARED = pathlib.Path(__file__).resolve().parents[4] / "shared"
-_GOLDEN = _SHARED / "golden" / "tokenization.jsonl"
-RELEASED = _SHARED / "data" / "tokenizer" / "30k-clean.model"
-_CORPUS = _SHARED / "data" / "corpus" / "wikipedia_sentences_4mb.txt.gz"
-needs_shared = pytest.mark.skipif(
-  not (_GOLDEN.exists() and RELEASED.exists() and _CORPUS.exists()),
-  reason="the released vocabulary and real text are not on this machine",
-)
 both_kinds = pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
 
 _SENTENCES = [
@@ -101,15 +90,6 @@ def graph(files) -> text_layers.SentencePieceTextLayer:
   return text_layers.SentencePieceTextLayer(files["sentencepiece"])
 
 
-def real_lines(count: int) -> tuple[list[str], list[str]]:
-  """Returns the texts of the goldens, and lines of the corpus."""
-  golden = [json.loads(line)["text"] for line in _GOLDEN.open(encoding="utf-8")]
-  with gzip.open(_CORPUS, "rt", encoding="utf-8") as file:
-    lines = [line.rstrip("\n") for line in itertools.islice(file, count)]
-  assert len(golden) == 420 and sum(map(len, lines)) > 100 * count
-  return golden, lines
-
-
 def make_pair(kind: str, file: pathlib.Path, lower_case: bool = True, **rules):
   """Returns the tokenizer of Python and that of the graph."""
   name = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}[kind]
@@ -170,16 +150,13 @@ def test_equals_python(files, odd_files, kind, rules):
 
 
 @pytest.mark.golden
-@needs_shared
+@text_offsets_test.needs_released
 @pytest.mark.parametrize("lower_case", [True, False])
 def test_equals_python_on_goldens_and_real_text(files, lower_case):
-  golden, lines = real_lines(2000)
-  lines += golden
-  assert (
-    _differing(make_pair("sentencepiece", RELEASED, lower_case), lines) == []
-  )
-  pair = make_pair("wordpiece", files["wordpiece"], lower_case)
-  assert _differing(pair, lines) == []
+  texts = text_offsets_test.real_texts(2000)
+  files = {**files, "sentencepiece": text_offsets_test.RELEASED}
+  for kind, file in files.items():
+    assert _differing(make_pair(kind, file, lower_case), texts) == []
 
 
 @both_kinds
@@ -222,9 +199,13 @@ def test_models_that_make_characters_longer(tmp_path):
   texts = ["a\u00df \u1e9e.", "\u00df", "x\u00df\u0301"]
   assert _differing(make_pair("sentencepiece", file), texts) == []
   file = text_offsets_test.train(tmp_path / "b", byte_fallback=True)
-  _, layer = make_pair("sentencepiece", file)
-  with pytest.raises(ValueError, match="byte_fallback"):
-    layer.tokenize_with_offsets(tf.constant(["a"]))
+  python, layer = make_pair("sentencepiece", file)
+  for call, text in (
+    (python.encode_with_offsets, "a"),
+    (layer.tokenize_with_offsets, ["a"]),
+  ):
+    with pytest.raises(ValueError, match="byte_fallback"):
+      call(text)
 
 
 @both_kinds
@@ -242,22 +223,27 @@ def test_pieces_and_special_ids(files, kind):
         call(tf.constant([3, bad]))
 
 
-def _packed(rows):
-  """Returns ids, mask and segments [B, S], padded with 0, as in records."""
-  length = max(len(ids) for ids, _ in rows)
-  result = np.zeros([3, len(rows), length], np.int32)
-  for i, (ids, segments) in enumerate(rows):
-    result[0, i, : len(ids)] = ids
-    result[1, i, : len(ids)] = 1
-    result[2, i, : len(ids)] = segments
-  return result
+def _assert_same(packed, inputs) -> None:
+  assert list(inputs) == list(packed)
+  for name, value in inputs.items():
+    assert packed[name].dtype == value.dtype == np.int32
+    np.testing.assert_array_equal(packed[name], value, name)
 
 
-def _assert_packed(features, rows):
-  names = ("input_ids", "input_mask", "segment_ids")
-  for name, expected in zip(names, _packed(rows)):
-    assert features[name].dtype == tf.int32
-    np.testing.assert_array_equal(features[name], expected, name)
+def _assert_packed(packed, rows) -> None:
+  """Compares with rows of ids and segments, padded with 0 as in records."""
+  ids, segments = zip(*rows)
+  columns = {
+    "input_ids": ids,
+    "input_mask": [[1] * len(row) for row in ids],
+    "segment_ids": segments,
+  }
+  _assert_same(
+    packed,
+    {
+      x: tf.ragged.constant(y, np.int32).to_tensor() for x, y in columns.items()
+    },
+  )
 
 
 @pytest.mark.parametrize("longest", [5, 6, 13])
@@ -274,13 +260,6 @@ def test_packing_every_pair_of_lengths_equals_python(longest):
   )
   _assert_packed(pack(*pair, longest, 2, 3), two)
   _assert_packed(pack(pair[0], None, longest, 2, 3), one)
-
-
-def _assert_same(packed, inputs: dict[str, np.ndarray]) -> None:
-  assert list(inputs) == list(packed)
-  for name, value in inputs.items():
-    assert value.dtype == np.int32
-    np.testing.assert_array_equal(packed[name], value)
 
 
 @both_kinds
@@ -339,14 +318,15 @@ def test_fill_mask_packs_each_text(graph, python):
   }  # fmt: skip
   layer = functools.partial(graph.pack_masked, 64)
   got = layer(tf.constant(list(bodies)))
+  positions = got.pop("mask_positions")
   rows = [[2, *body, 3] for body in bodies.values()]
   _assert_packed(got, [(row, [0] * len(row)) for row in rows])
   expected = [[i for i, id in enumerate(row) if id == 4] for row in rows]
-  assert [len(positions) for positions in expected] == [1, 0, 1, 0, 4, 0]
-  assert got["mask_positions"].numpy().tolist() == [
-    positions + [-1] * (4 - len(positions)) for positions in expected
+  assert [*map(len, expected)] == [1, 0, 1, 0, 4, 0]
+  assert positions.dtype == tf.int32
+  assert positions.numpy().tolist() == [
+    columns + [-1] * (4 - len(columns)) for columns in expected
   ]
-  assert {tensor.dtype for tensor in got.values()} == {tf.int32}
   # A longer text is cut off at the end.
   short = functools.partial(graph.pack_masked, 7)
   got = short(["[MASK] the wheel turned " * 30 + "[MASK]", "[MASK]" * 100])
