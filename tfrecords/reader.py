@@ -11,6 +11,7 @@ Skipped records are not parsed, and skipped blocks are not shuffled.
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -98,7 +99,7 @@ def open_split(
   if not described.records:
     raise ValueError(f"the {split!r} split of {directory} has no records.")
   if not checked:
-    check_shards(directory, described.shards)
+    check_shards(directory, described)
   return manifest
 
 
@@ -201,14 +202,14 @@ def finish(batches: tf.data.Dataset, training: bool) -> tf.data.Dataset:
   return batches.prefetch(buffered).with_options(options)
 
 
-def check_shards(directory: str, shards: Sequence[schemas.Shard]) -> None:
+def check_shards(directory: str, *splits: schemas.Split) -> None:
   """Checks that shards exist and, on a disk, have the sizes of the manifest.
 
   In a bucket there are no incomplete objects, and one listing shows all names,
   while sizes would take a request for each shard.
   """
   names = set(files.list_dir(directory))
-  for shard in shards:
+  for shard in itertools.chain(*(split.shards for split in splits)):
     path = os.path.join(directory, shard.file)
     if shard.file not in names:
       raise FileNotFoundError(

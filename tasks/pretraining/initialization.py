@@ -56,10 +56,8 @@ def attend_to_neighbors(model: modeling.AlbertModel) -> None:
   (rounded up) looks at the offsets -1, 1, -2, 2, ... from the query's position;
   the others keep their random weights.
 
-  Source of the sinusoids: arXiv 1706.03762, section 3.5.
-
-  Args:
-    model: changed in place. Its variables are float32, and E is at least 2.
+  The variables are float32, and E is at least 2. Source of the sinusoids: arXiv
+  1706.03762, section 3.5.
   """
   config = model.config
   size, heads = config.embedding_size, config.num_attention_heads

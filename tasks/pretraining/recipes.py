@@ -34,8 +34,6 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from official_albert.settings import check_choice
 
-NOT_RUN = "not yet run"
-
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -54,8 +52,8 @@ class Recipe:
   seed: int = 12345
   # Result on the held-out examples at the end; "" if unknown.
   expected: str = ""
-  # The command that was run, or `NOT_RUN`.
-  run: str = NOT_RUN
+  # The command that was run, if any.
+  run: str = "not yet run"
   # The type of the TPU, such as v3-8 (cores) or v5e-8 (chips); "" for others.
   tpu: str = ""
 

@@ -20,9 +20,6 @@ from official_albert.tasks.pretraining import dynamic_masking
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tfrecords import reader
 
-# Added to the weight of the masked LM, as in the original.
-_EPSILON = 1e-5
-
 
 class PretrainingTask:
   """Masked LM and, if the data has one, a sentence-pair objective.
@@ -227,8 +224,7 @@ def _fitting_manifest(
     )
   has_pairs = _sentence_pair(manifest) != "none"
   config.check_fits(pieces, manifest.max_seq_length, has_pairs)
-  shards = [s for split in manifest.splits.values() for s in split.shards]
-  reader.check_shards(folder, shards)
+  reader.check_shards(folder, *manifest.splits.values())
   return manifest
 
 
@@ -279,10 +275,11 @@ def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
 def loss_weights(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """Returns the divisors of `losses`, <float32>[] each.
 
-  They are the number of masked positions plus 1e-5, and the number of examples.
+  They are the number of masked positions plus 1e-5, as in the original, and the
+  number of examples.
   """
   return {
-    "masked_lm": tf.reduce_sum(batch["masked_lm_weights"]) + _EPSILON,
+    "masked_lm": tf.reduce_sum(batch["masked_lm_weights"]) + 1e-5,
     "sentence_order": tf.reduce_sum(_example_weight(batch)),
   }
 

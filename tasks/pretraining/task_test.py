@@ -200,19 +200,17 @@ def test_masks_do_not_depend_on_start_or_worker(unmasked):
     return list(itertools.islice(dataset.as_numpy_iterator(), count))
 
   whole = read(21, 0)  # Over the borders of epochs.
-  for start in (1, 20):
-    np.testing.assert_equal(read(21 - start, 3 * start), whole[start:])
-  for worker in (0, 1):
-    context = tf.distribute.InputContext(2, worker, 4)  # Two devices each.
-    own = [4 * step + 2 * worker + i for step in (0, 1) for i in (0, 1)]
-    np.testing.assert_equal(read(4, 0, context), [whole[n] for n in own])
+  np.testing.assert_equal(read(10, 33), whole[11:])
+  context = tf.distribute.InputContext(2, 1, 4)  # Two workers, two devices.
+  expected = [whole[number] for number in (2, 3, 6, 7)]
+  np.testing.assert_equal(read(4, 0, context), expected)
 
 
 def test_all_evaluations_have_the_same_masks(unmasked):
   folder, config = unmasked
   size = tfrecords.read_manifest(folder).split("heldout").records
   rows = {}
-  for seed, batch_size in ((3, size), (3, size), (4, size - 1)):
+  for seed, batch_size in ((3, size), (4, size - 1)):
     task = task_lib.PretrainingTask(config, folder, seed=seed)
     batches = list(task.eval_dataset(batch_size))
     real = tf.concat([batch["example_weight"] for batch in batches], 0) > 0

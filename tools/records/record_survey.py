@@ -36,8 +36,7 @@ _Features = Mapping[str, np.ndarray]
 def read_manifest(folder: str) -> tfrecords.Manifest:
   """Returns the manifest of a folder after checking the sizes of its files."""
   manifest = tfrecords.read_manifest(folder)
-  every = [s for split in manifest.splits.values() for s in split.shards]
-  reader.check_shards(folder, every)
+  reader.check_shards(folder, *manifest.splits.values())
   return manifest
 
 
