@@ -26,10 +26,10 @@ def _interruptible():
   signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def start(*command, **options):
+def start(*command, first="", **options):
   done = subprocess.run(
     command,
-    env={"PYTHONPATH": str(_ROOT), "PATH": ""},
+    env={"PYTHONPATH": f"{first}:{_ROOT}", "PATH": ""},
     capture_output=True,
     text=True,
     preexec_fn=_interruptible,
@@ -39,9 +39,14 @@ def start(*command, **options):
   return done.returncode, done.stdout, done.stderr
 
 
-def run(tmp_path, body, *arguments, program=_PROGRAM):
+def write(tmp_path, body, program=_PROGRAM):
   path = tmp_path / "program.py"
   path.write_text(program.replace("{body}", body))
+  return path
+
+
+def run(tmp_path, body, *arguments, program=_PROGRAM):
+  path = write(tmp_path, body, program)
   return start(sys.executable, str(path), *arguments, cwd=tmp_path)
 
 
@@ -107,17 +112,8 @@ def test_an_interruption_of_imports_is_one_sentence(tmp_path, module):
     "except KeyboardInterrupt:\n"
     "  raise ImportError('as NumPy does')\n"
   )
-  command = [sys.executable, "-m", *module.split()]
-  path = f"{tmp_path}:{_ROOT}"
-  done = subprocess.run(
-    command,
-    env={"PYTHONPATH": path},
-    capture_output=True,
-    text=True,
-    preexec_fn=_interruptible,
-  )
-  assert done.returncode == 130
-  assert (done.stdout, done.stderr) == ("", "ensemble: interrupted.\n")
+  done = start(sys.executable, "-m", *module.split(), first=tmp_path)
+  assert done == (130, "", "ensemble: interrupted.\n")
 
 
 def test_a_terminated_program_leaves_no_temporary_files(tmp_path):
@@ -131,9 +127,7 @@ def test_a_terminated_program_leaves_no_temporary_files(tmp_path):
 
 
 def test_sigterm_stays_ignored(tmp_path):
-  path = tmp_path / "program.py"
-  body = "import os; os.kill(os.getpid(), 15); print('done')"
-  path.write_text(_PROGRAM.replace("{body}", body))
+  path = write(tmp_path, "import os; os.kill(os.getpid(), 15); print('done')")
   command = f"trap '' TERM; exec {sys.executable} {path}"
   assert start("/bin/sh", "-c", command) == (0, "done\n", "")
 
@@ -164,8 +158,7 @@ def test_programs_that_do_not_train_leave_the_tpu(tmp_path, defines, own):
   ],
 )
 def test_a_reader_that_exits_early_is_no_error(tmp_path, body, argument):
-  path = tmp_path / "program.py"
-  path.write_text(_PROGRAM.format(body=body))
+  path = write(tmp_path, body)
   command = f"({sys.executable} {path} {argument}; echo $? >&2) | :"
   assert start("/bin/sh", "-c", command) == (0, "", "141\n")
 

@@ -267,10 +267,8 @@ def test_formats_of_a_pretrained_model(folder, tmp_path):
   checkpoints.WRITERS["tf1"](read, str(tmp_path / "tf1"))
   with tarfile.open(tmp_path / "tf1.tar.gz", "w:gz") as archive:
     archive.add(tmp_path / "tf1", "tf1")
-  (tmp_path / "hf").mkdir()
-  checkpoints.WRITERS["hf"](read, str(tmp_path / "hf"))
   expected = albert.load(run).fill_mask(_MASKS)
-  for path in (prefix, tmp_path / "tf1.tar.gz", tmp_path / "hf"):
+  for path in (prefix, tmp_path / "tf1.tar.gz"):
     model = albert.load(path)
     assert model.methods == ("embed", "fill_mask", "sentence_order")
     assert model.fill_mask(_MASKS) == expected, path
