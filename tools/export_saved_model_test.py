@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -47,16 +45,10 @@ print("RESULT" + json.dumps(results))
 
 def serve(*requests):
   """Answers of exports in a process without our code, in their order."""
-  result = subprocess.run(
-    [sys.executable, "-I", "-c", _CLIENT, json.dumps(requests)],
-    cwd="/",
-    env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
-    capture_output=True,
-    text=True,
-    check=False,
-  )
-  assert (result.returncode, result.stderr) == (0, "")
-  return json.loads(result.stdout.split("RESULT")[1])
+  env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+  done = many_commands.start("-I", "-c", _CLIENT, json.dumps(requests), env=env)
+  assert (done.code, done.err) == (0, "")
+  return json.loads(done.out.split("RESULT")[1])
 
 
 def read_record(exported):

@@ -31,17 +31,14 @@ _UNMASKED = {
 
 def _features(number, **changes):
   """[CLS] 5 [MASK] 7 [SEP] 8 9 10 [SEP] _ _: 5 was 8, 6 is masked, 9 kept."""
-  return {
+  features = {
     "input_ids": [2, 5, 4, 7, 3, 8, 9, 10, 3, 0, 0],
-    "input_mask": [1] * 9 + [0] * 2,
-    "segment_ids": [0] * 5 + [1] * 4 + [0] * 2,
     "token_boundary": [1] * 9 + [0] * 2,
     "masked_lm_positions": [1, 2, 6],
     "masked_lm_ids": [8, 6 + number % 3, 9],
     "masked_lm_weights": np.ones(3, np.float32),
-    "next_sentence_labels": [number % 2],
-    **changes,
   }
+  return record_survey_test.record(number, **{**features, **changes})
 
 
 def _write(path, numbers, **changes):

@@ -8,8 +8,6 @@ import os
 import pathlib
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 
 import kagglehub
@@ -23,7 +21,7 @@ from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import toy_vocabulary
 from official_albert.tools.conversion import conversion
 from official_albert.tools.hub import publication as hub_publication
-from official_albert.tools.testing import toy_data, toy_runs
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _PUBLICATION = ("my-team/albert-toy", "MIT")
 _MODULES = ("preprocess", "encoder")
@@ -288,18 +286,6 @@ def test_two_handles_are_all_that_changes(handles, tmp_path):
   )
 
 
-def _run_elsewhere(code, **variables):
-  """Runs a program in a process without our settings of Keras."""
-  env = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
-  done = subprocess.run(
-    [sys.executable, "-I", "-c", code],
-    env={**env, **variables},
-    capture_output=True,
-    text=True,
-  )
-  assert done.returncode == 0, done.stderr[-2000:]
-
-
 @pytest.mark.heavy
 def test_documented_programs_run(published):
   """With a stub in place of Kaggle's downloads."""
@@ -312,4 +298,8 @@ sys.modules["kagglehub"] = types.SimpleNamespace(
   record = published / "encoder/model-instance-metadata.json"
   for text in (page.read_text(), json.loads(record.read_text())["usage"]):
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    _run_elsewhere(f"{stub}{block}assert pooled_output.shape[1] == 24\n")
+    code = f"{stub}{block}assert pooled_output.shape[1] == 24\n"
+    # Without our settings of Keras.
+    env = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
+    done = many_commands.start("-I", "-c", code, env=env)
+    assert done.code == 0, done.err[-2000:]

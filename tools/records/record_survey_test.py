@@ -29,7 +29,7 @@ class _Tokenizer:
   word_start_table = (np.arange(50) % 2 > 0) & (np.arange(50) != 3)
 
 
-def _record(number, **changes):
+def record(number, **changes):
   """[CLS] 5 6 7 [SEP] 9 [MASK] 12 [SEP] _ _; labels 6, 11 + number."""
   return {
     "input_ids": [2, 5, 6, 7, 3, 9, 4, 12, 3, 0, 0],
@@ -85,9 +85,9 @@ def _survey(folder, manifest):
 def test_all_files_are_counted(tmp_path, monkeypatch):
   monkeypatch.setattr(record_survey, "_BATCH", 2)
   shards = [
-    _write(tmp_path, "a", map(_record, range(3))),
+    _write(tmp_path, "a", map(record, range(3))),
     _write(tmp_path, "b", []),
-    _write(tmp_path, "c", [_record(0), _record(1)]),
+    _write(tmp_path, "c", [record(0), record(1)]),
   ]
   survey = _survey(tmp_path, _manifest(shards))
   assert list(survey.shards) == shards
@@ -109,11 +109,11 @@ def of_files(tmp_path):
 
 @pytest.mark.parametrize("schema", [_SCHEMA, _UNMASKED, _NO_BOUNDARY])
 def test_files_without_a_manifest(tmp_path, of_files, schema):
-  record = _record(1)
+  example = record(1)
   if schema == _UNMASKED:
-    record["input_ids"] = [2, 5, 6, 7, 3, 9, 12, 12, 3, 0, 0]
+    example["input_ids"] = [2, 5, 6, 7, 3, 9, 12, 12, 3, 0, 0]
   for name, count in (("a", 3), ("c", 1)):
-    _write(tmp_path, name, [record] * count, schema)
+    _write(tmp_path, name, [example] * count, schema)
   manifest = of_files("a", "c")
   assert manifest.features == schema
   survey = _survey(tmp_path, manifest)
@@ -148,18 +148,18 @@ def test_files_that_are_no_pretraining_records(
   ("bad", "message"),
   [
     (
-      _record(0, input_ids=[1] * 8),
+      record(0, input_ids=[1] * 8),
       "one of the records 2 to 3 .* not fit the schema: .*input_",
     ),
     (b"\x07\xff", "one of the records 2 to 3 .* not fit the schema: "),
     (b"\x07" * 999, "not fit the schema: .{1,120}$"),
-    (_record(0, masked_lm_ids=[6, 3, 0]), "record 3 .* has input_ids 4 at"),
+    (record(0, masked_lm_ids=[6, 3, 0]), "record 3 .* has input_ids 4 at"),
   ],
 )
 def test_record_that_does_not_fit_is_named(tmp_path, monkeypatch, bad, message):
   monkeypatch.setattr(record_survey, "_BATCH", 2)
   path = str(tmp_path / "a")
-  good = _record(0, extra=[1])  # Other features are ignored.
+  good = record(0, extra=[1])  # Other features are ignored.
   write_examples(path, good, good, good, bad, good)
   manifest = _manifest([tfrecords.Shard("a", 0, 0)])
   with pytest.raises(ValueError, match=f"^{path}.*{message}"):
@@ -168,7 +168,7 @@ def test_record_that_does_not_fit_is_named(tmp_path, monkeypatch, bad, message):
 
 def test_whole_words_are_checked_if_the_settings_require_it(tmp_path):
   # 5 6 is a word, of which 6 is to be predicted.
-  shards = [_write(tmp_path, "a", [_record(0)])]
+  shards = [_write(tmp_path, "a", [record(0)])]
   assert _survey(tmp_path, _manifest(shards)).records == 1
   with pytest.raises(ValueError, match="masked like the rest of its word"):
     _survey(tmp_path, _manifest(shards, do_whole_word_mask=True))
@@ -178,7 +178,7 @@ def _features(count=1, row=0, **changes):
   """Returns `count` records; `changes` of one row may be by position."""
   features = {
     name: np.tile(np.array(value), (count, 1))
-    for name, value in _record(0).items()
+    for name, value in record(0).items()
   }
   for name, change in changes.items():
     if isinstance(change, dict):
