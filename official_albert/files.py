@@ -32,6 +32,8 @@ import shutil
 import tempfile
 from typing import IO, Any, Iterator, Optional, TypeVar, Union
 
+import google_crc32c
+
 from official_albert import remote
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
@@ -401,8 +403,9 @@ def _upload(folder: str, path: str) -> None:
     copy(os.path.join(folder, name), os.path.join(path, name))
 
 
-def masked_crc32c(crc: int) -> int:
-  """Masks a CRC-32C as in TFRecords and checkpoints; see its crc32c.h."""
+def masked_crc32c(content: bytes) -> int:
+  """Returns a CRC-32C, masked as in TFRecords and checkpoints (crc32c.h)."""
+  crc = google_crc32c.value(content)
   return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 

@@ -17,7 +17,6 @@ import os
 import struct
 from typing import Any, Iterable, Mapping, Sequence
 
-import google_crc32c
 import numpy as np
 
 from official_albert import files
@@ -147,7 +146,6 @@ def frame(record: bytes) -> bytes:
   """Returns a record as it is in a TFRecord file, with masked CRC-32Cs."""
   length = _LENGTH.pack(len(record))
   checksums = (
-    _CHECKSUM.pack(files.masked_crc32c(google_crc32c.value(data)))
-    for data in (length, record)
+    _CHECKSUM.pack(files.masked_crc32c(data)) for data in (length, record)
   )
   return b"".join([length, next(checksums), record, next(checksums)])

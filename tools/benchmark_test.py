@@ -106,10 +106,10 @@ def test_chains_are_timed_compiled_and_plain(tmp_path, capsys):
   chains.run("chains", options)
   rows = capsys.readouterr().out.split("|\n")[2:]
   cells = [[x.strip() for x in row.split("|")[1:]] for row in rows]
-  assert [len(row) for row in cells[:-1]] == [5] * 8
-  # The sum of gradients is in bfloat16 only, the update in float32 only.
+  assert [len(row) for row in cells[:-1]] == [5] * 6
+  # The sum of gradients is in bfloat16 only.
   counts = [sum(map(bool, row)) - 1 for row in cells[:-1]]
-  assert counts == [4] * 6 + [2, 1]
+  assert counts == [4] * 5 + [2]
   (path,) = tmp_path.glob("*.json")
   times = json.loads(path.read_text())["results"]
   assert len(times) == sum(counts)

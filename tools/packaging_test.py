@@ -173,19 +173,6 @@ def test_an_editable_installation_is_the_clone(sources, tmp_path):
   ], done.stderr
 
 
-def test_each_public_name_brings_what_it_needs(python):
-  script = (
-    "from official_albert import AlbertModel\n"
-    "import tensorflow as tf\n"
-    "AlbertModel.from_checkpoint\n"
-    "kinds = tf.keras.utils.get_custom_objects()\n"
-    "print(*sorted(name.split('>')[1] for name in kinds))"
-  )
-  done = python("-c", script)
-  for name in ("AlbertForSpans", "TextClassifier", "LAMB"):
-    assert name in done.stdout.split(), done.stderr
-
-
 def test_the_version_is_the_same_everywhere():
   version = official_albert.__version__
   for name, text in (

@@ -17,7 +17,6 @@ import math
 import struct
 from typing import Any, Callable, Iterator, Mapping, Optional
 
-import google_crc32c
 import numpy as np
 import tensorflow as tf
 from google.protobuf import message
@@ -127,7 +126,7 @@ def _read_value(
   with files.open(path, "rb") as file:
     file.seek(entry.offset)
     content = file.read(entry.size)
-  if files.masked_crc32c(google_crc32c.value(content)) != entry.crc32c:
+  if files.masked_crc32c(content) != entry.crc32c:
     raise _damaged(path, f"{name} has another checksum")
   dtype = tf.as_dtype(entry.dtype)
   value = np.frombuffer(content, dtype.as_numpy_dtype).reshape(_shape(entry))
@@ -181,7 +180,7 @@ def _read_block(
   end = offset + size
   if end + _TRAILER_BYTES > len(content) or content[end] != _UNCOMPRESSED:
     raise ValueError("a block is not in the file, or is compressed")
-  crc = files.masked_crc32c(google_crc32c.value(content[offset : end + 1]))
+  crc = files.masked_crc32c(content[offset : end + 1])
   if content[end + 1 : end + _TRAILER_BYTES] != struct.pack("<I", crc):
     raise ValueError("a block has another checksum")
   # The keys that do not share bytes with the one before are listed at the end,

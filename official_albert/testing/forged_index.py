@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from typing import Any, Mapping, Sequence
 
-import google_crc32c
 import tensorflow as tf
 from google.protobuf.internal.encoder import _VarintBytes as varint
 from tensorflow.core.protobuf import tensor_bundle_pb2
@@ -45,7 +44,7 @@ def index(entries: Mapping[bytes, bytes]) -> bytes:
     # There is one key that does not share bytes with the one before: the first.
     parts += struct.pack("<II", 0, 1)
     place = varint(len(content)) + varint(len(parts))
-    masked = files.masked_crc32c(google_crc32c.value(parts + b"\0"))
+    masked = files.masked_crc32c(parts + b"\0")
     content += parts + b"\0" + struct.pack("<I", masked)
     return place
 

@@ -132,11 +132,7 @@ def write_finetuned(
       variable.assign(tf.random.normal(variable.shape, stddev=0.3))
   if task in ("text_regression", "text_pair_regression"):
     model.classifier.set_target_scale([55.0, 0.75], keep_outputs=False)
-  recorded = {
-    "kind": tokenizer.kind,
-    "lower_case": True,
-    "sha256": tokenizer.sha256,
-  }
+  recorded = {"sha256": tokenizer.sha256, "lower_case": True}
   data = {
     "task": task,
     "head": head,
