@@ -372,7 +372,7 @@ def new_folder(path: str) -> Iterator[str]:
   created = [x for x in (parent, *parent.parents) if not os.path.exists(x)]
   with contextlib.ExitStack() as stack:
     for folder in reversed(created):  # Those that stay empty.
-      stack.callback(_remove_empty, folder)
+      stack.callback(remove_empty, folder)
     parent.mkdir(parents=True, exist_ok=True)
     temporary = tempfile.mkdtemp(prefix=".new-", dir=parent)
     stack.callback(shutil.rmtree, temporary, ignore_errors=True)
@@ -383,9 +383,10 @@ def new_folder(path: str) -> Iterator[str]:
     os.replace(new, path)
 
 
-def _remove_empty(folder: pathlib.Path) -> None:
+def remove_empty(folder: Union[str, pathlib.Path]) -> None:
+  """Removes a local folder, if it is empty."""
   with contextlib.suppress(OSError):
-    folder.rmdir()
+    os.rmdir(folder)
 
 
 def _upload(folder: str, path: str) -> None:

@@ -84,14 +84,13 @@ class ServedPretraining(serving.ServedModule):
     nowhere = features["input_ids"][:, :0]  # [B, 0]
     return self.run(**features, masked_lm_positions=nowhere)
 
-  def encode(self, features: Tensors) -> Tensors:
-    """Returns the vectors of all positions."""
-    return serving.encoder_outputs(self.run_without_masks(features))
-
   def text_functions(self) -> dict[str, serving.TextFunction]:
     def fill_mask(text):
       layer = self.text_layer
       return self._fill_masks(layer.pack_masked(self.max_seq_length, text))
+
+    def encode(features):
+      return serving.encoder_outputs(self.run_without_masks(features))
 
     def sentence_order(text_a, text_b):
       outputs = self.run_without_masks(self.packed(text_a, text_b))
@@ -101,7 +100,7 @@ class ServedPretraining(serving.ServedModule):
     return {
       "fill_mask": (serving.TEXT, fill_mask),
       "sentence_order": (serving.PAIR, sentence_order),
-      **serving.encode_functions(self.packed, self.encode),
+      **serving.encode_functions(self.packed, encode),
     }
 
   def _fill_masks(self, features: Tensors) -> Tensors:

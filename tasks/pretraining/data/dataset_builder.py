@@ -105,7 +105,7 @@ def open_build(
   staging, lock = (os.path.join(local, name) for name in (_STAGING, _LOCK))
   os.makedirs(local, exist_ok=True)
   with contextlib.ExitStack() as stack:
-    stack.callback(_remove_empty, local)
+    stack.callback(files.remove_empty, local)
     # A file, because NFS locks nothing that is open for reading only.
     stack.enter_context(
       files.lock(
@@ -147,11 +147,6 @@ def _prepare(
     _remove(settings.output_dir, staging)
     os.makedirs(staging)
     files.write_json(note, wanted)
-
-
-def _remove_empty(folder: str) -> None:
-  with contextlib.suppress(OSError):
-    os.rmdir(folder)
 
 
 def _remove(output_dir: str, staging: str) -> None:
