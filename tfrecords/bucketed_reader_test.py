@@ -158,6 +158,8 @@ def test_resumed_stream_continues(folder):
   for start in (3, 4, 21):
     rest = _ids(folder, 50 - start, seed=9, start_example=start * _BATCH)
     np.testing.assert_array_equal(rest, stream[start:])
+  with pytest.raises(ValueError, match="is 4, but updates of 3 examples begin"):
+    _read(folder, start_example=4)
 
 
 @pytest.mark.parametrize("pipelines, replicas", [(1, 2), (2, 4)])
@@ -206,8 +208,3 @@ def test_few_examples(tmp_path, records, batch_size):
   counts = np.bincount(ids, minlength=records)
   # Twelve batches are four or twelve windows; the last epoch is cut off.
   assert counts.max() - counts.min() <= 1
-
-
-def test_a_start_within_an_update(folder):
-  with pytest.raises(ValueError, match="is 4, but updates of 3 examples begin"):
-    _read(folder, start_example=4)

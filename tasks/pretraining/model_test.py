@@ -12,11 +12,6 @@ from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.testing import toy_models
 
-_ONE_QUICKLY = [
-  toy_models.GROUPS[0],
-  pytest.param(toy_models.GROUPS[1], marks=pytest.mark.heavy),
-]
-
 
 def load(group: str, recompute: bool = False):
   config = toy_models.golden_config(group)
@@ -136,7 +131,9 @@ def test_gradients_equal_the_original(group, mode):
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("group", _ONE_QUICKLY)
+@pytest.mark.parametrize(
+  "group", ["one_group", pytest.param("two_groups", marks=pytest.mark.heavy)]
+)
 @pytest.mark.parametrize("name", ["lamb", "adamw"])
 def test_ten_steps_equal_the_original(group, name, monkeypatch):
   """On CPUs and GPUs, the original looks up token types by a gather.
