@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,6 +9,7 @@ from scipy import sparse
 
 from official_albert import modeling, tfrecords
 from official_albert.tasks.pretraining import initialization
+from official_albert.testing import toy_models
 from official_albert.tfrecords import reader
 
 
@@ -24,15 +23,9 @@ def test_heads_look_at_their_offsets(size, sharing, monkeypatch):
     return made[-1]
 
   monkeypatch.setattr(modeling.fused_ops, "attention_probs", attention_probs)
-  config = modeling.AlbertConfig(
-    vocab_size=97,
-    max_position_embeddings=23,
-    embedding_size=size,
-    hidden_size=160,
-    intermediate_size=14,
-    num_attention_heads=10,
-    num_hidden_layers=2,
-    sharing=sharing,
+  sizes = {"hidden_size": 160, "num_attention_heads": 10, "sharing": sharing}
+  config = toy_models.config(
+    97, 23, embedding_size=size, initializer_range=0.02, **sizes
   )
   model = modeling.AlbertModel(config)
   initialization.attend_to_neighbors(model)
@@ -57,16 +50,10 @@ def test_heads_look_at_their_offsets(size, sharing, monkeypatch):
 
 
 def test_odd_sizes_and_one_head():
-  config = modeling.AlbertConfig(
-    vocab_size=17,
-    max_position_embeddings=7,
-    embedding_size=5,
-    hidden_size=9,
-    intermediate_size=11,
-    num_attention_heads=3,
-  )
   for heads in (3, 1):
-    config = dataclasses.replace(config, num_attention_heads=heads)
+    config = toy_models.config(
+      17, 7, embedding_size=5, hidden_size=9, num_attention_heads=heads
+    )
     model = modeling.AlbertModel(config)
     query = model.encoder.attentions[0][0].query
     before = query.kernel.numpy()
