@@ -97,17 +97,7 @@ def read_text(path: str) -> str:
 
 
 def read_json(path: str, shape: type[_Shape], advice: str) -> _Shape:
-  """Reads a JSON file that has the types of `shape`.
-
-  Args:
-    path: the file.
-    shape: see `parse_json`.
-    advice: what the user can do about a wrong file, for the error message.
-
-  Raises:
-    ValueError: the file does not have these types; see `parse_json`.
-    OSError: it cannot be read.
-  """
+  """Reads a JSON file that has the types of `shape`; see `parse_json`."""
   return parse_json(read_bytes(path), path, shape, advice)
 
 
@@ -396,11 +386,10 @@ def _upload(folder: str, path: str) -> None:
   .json and .pb files at the end. So a folder with its saved_model.pb or
   dataset.json is complete.
   """
-
-  def position(name: str) -> tuple[int, bool, str]:
-    return -name.count("/"), name.endswith((".json", ".pb")), name
-
-  for name in sorted(walk(folder), key=position):
+  ends = (".json", ".pb")
+  for name in sorted(
+    walk(folder), key=lambda x: (-x.count("/"), x.endswith(ends), x)
+  ):
     copy(os.path.join(folder, name), os.path.join(path, name))
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
+import operator
 from typing import Any, Optional, Sequence, get_args, get_type_hints
 
 # Choices that flags offer and the package obeys. They are here because programs
@@ -123,21 +124,16 @@ def check_number(
     and not isinstance(value, bool)
     and (whole or abs(value) <= _LARGEST)
   )
-  if (
-    is_number
-    and (least is None or value >= least)
-    and (most is None or value <= most)
-    and (above is None or value > above)
-    and (below is None or value < below)
-  ):
+  bounds = [
+    ("at least", least, operator.ge),
+    ("at most", most, operator.le),
+    ("more than", above, operator.gt),
+    ("less than", below, operator.lt),
+  ]
+  bounds = [bound for bound in bounds if bound[1] is not None]
+  if is_number and all(fits(value, limit) for _, limit, fits in bounds):
     return
-  bounds = {
-    "at least": least,
-    "at most": most,
-    "more than": above,
-    "less than": below,
-  }
-  limits = " and ".join(f"{k} {v}" for k, v in bounds.items() if v is not None)
+  limits = " and ".join(f"{words} {limit}" for words, limit, _ in bounds)
   if least is not None and most is not None:
     limits = f"from {least} to {most}"
   kinds = "an integer" if whole else "a finite number"

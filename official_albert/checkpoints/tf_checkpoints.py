@@ -205,7 +205,10 @@ def write_own(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   model = portable.tree({row.own: x for row, x in variables.items()})
   parts = {"model": model}
   if checkpoint.slots:
-    optimizer = _LambState()
+    # It has the variables of LAMB as a run saves them, with the weight decay. A
+    # schedule replaces the learning rate, which is not saved then.
+    optimizer = tf.keras.optimizers.legacy.Adam(lambda: 0.0)
+    optimizer._set_hyper("weight_decay", 0.01)
     optimizer._create_all_weights(list(variables.values()))
     optimizer.iterations.assign(checkpoint.step)
     for row, variable in variables.items():
@@ -224,26 +227,3 @@ def write_own(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     max_to_keep=1,
     checkpoint_name=runs.CHECKPOINT_NAME,
   ).save(checkpoint_number=checkpoint.step)
-
-
-class _LambState(tf.keras.optimizers.legacy.Optimizer):
-  """The variables of LAMB with a schedule, as a run of this package saves them.
-
-  A schedule replaces the learning rate, which is not saved then.
-  """
-
-  def __init__(self):
-    super().__init__("converted")
-    hypers = {
-      "weight_decay": 0.01,
-      "decay": 0.0,
-      "beta_1": 0.9,
-      "beta_2": 0.999,
-    }
-    for name, value in hypers.items():
-      self._set_hyper(name, value)
-
-  def _create_slots(self, var_list):
-    for variable in var_list:
-      for slot in checkpoint_names.SLOTS.values():
-        self.add_slot(variable, slot)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-import functools
 import hashlib
 import os
 from typing import Any, Callable, Optional, Sequence
@@ -72,7 +71,7 @@ class TokenizerFile:
 
   def make_layer(self) -> in_graph.TextLayer:
     """Returns the same tokenizer in the graph."""
-    return self._make(functools.partial(in_graph.make_text_layer, self.kind))
+    return self._make(in_graph.TEXT_LAYERS[self.kind])
 
   def _make(self, function: Callable[..., Any]) -> Any:
     self.check()

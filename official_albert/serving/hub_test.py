@@ -226,7 +226,7 @@ def test_empty_batches_and_tf_data(preprocessor):
 def test_word_pieces_come_by_words(tmp_path):
   (tmp_path / "vocab.txt").write_text("\n".join(_PIECES), "utf-8")
   file = str(tmp_path / "vocab.txt")
-  layer = in_graph.make_text_layer("wordpiece", file, True)
+  layer = in_graph.WordPieceTextLayer(file, True)
   loaded = _save_preprocessor(layer, tmp_path / "module", 16)
   lines = ["The mill turns,", "\u4e2d\u4e2d x", ""]
   tokens = loaded.tokenize(tf.constant(lines))

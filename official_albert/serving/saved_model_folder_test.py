@@ -32,7 +32,7 @@ def tokenizer(tmp_path_factory):
 def module(tokenizer):
   tf.keras.utils.set_random_seed(3)
   model = modeling.AlbertModel(_CONFIG)
-  layer = in_graph.make_text_layer("wordpiece", tokenizer.path, True)
+  layer = in_graph.WordPieceTextLayer(tokenizer.path, True)
   return served_module.ServedEncoder(model, layer, 9)
 
 

@@ -16,7 +16,7 @@ from typing import Any, Optional, Union
 
 import numpy as np
 
-from official_albert import files
+from official_albert import files, settings
 from official_albert.tokenization import normalization
 
 # The file of a tokenizer in a folder of this package, by the tokenizer's kind.
@@ -47,11 +47,8 @@ class TextRules:
   max_word_characters: int = MAX_WORD_CHARACTERS
 
   def __post_init__(self):
-    if not 1 <= self.max_word_characters <= 10_000:
-      raise ValueError(
-        f"max_word_characters is {self.max_word_characters}, but must be from "
-        "1 to 10,000."
-      )
+    longest = self.max_word_characters
+    settings.check_number("max_word_characters", longest, 1, 10_000, whole=True)
 
   @classmethod
   def of(cls, record: Mapping[str, Any]) -> TextRules:

@@ -116,7 +116,12 @@ class Normalization:
     return Normalization, dataclasses.astuple(self)  # Without what is cached.
 
   def __call__(self, text: str) -> str:
-    """Returns the text with each of its characters changed."""
+    """Returns the text with each of its characters changed.
+
+    Without `words`, white space is merged first.
+    """
+    if not self.words:
+      text = " ".join(text.encode("utf-8", "ignore").decode("utf-8").split())
     if self.words or not text.isascii():
       text = text.translate(self._texts)
     return text.lower() if self.lower_case else text

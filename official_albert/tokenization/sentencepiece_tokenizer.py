@@ -29,9 +29,7 @@ from official_albert.tokenization import (
 
 WORD_START = normalization.WORD_START
 SPECIAL_PIECES = ("<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]")
-_CONTROL_IDS = tuple(
-  i for i, piece in enumerate(SPECIAL_PIECES) if piece != "<unk>"
-)
+_CONTROL_IDS = (0, 2, 3, 4)  # All but that of <unk>.
 
 # Scripts with spaces between words: the first word of their Unicode names.
 _SPACED_SCRIPTS = frozenset(
@@ -54,13 +52,7 @@ def normalize_text(
   NFKC by default, follow. Quotation marks stay, unlike in other ports. Unpaired
   surrogates are removed, as the original removes bytes that are not UTF-8.
   """
-  return _normalize(text, normalization.make(lower_case, keep_accents))
-
-
-def _normalize(text: str, normal: normalization.Normalization) -> str:
-  if not text.isascii():
-    text = text.encode("utf-8", "ignore").decode("utf-8")
-  return normal(" ".join(text.split()))
+  return normalization.make(lower_case, keep_accents)(text)
 
 
 @functools.cache
@@ -179,6 +171,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       for i in ids
       if self._processor.is_control(i) or self._processor.is_unknown(i)
     )
+    self._has_bytes = any(map(self._processor.is_byte, ids))
     # Digits are encoded as a separate text, so they begin with a word mark even
     # inside a word: "(9," becomes "(", "▁9", ",". The original tries to remove
     # this mark but never does, because it compares a str with bytes. Models
@@ -192,11 +185,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
 
   def normalize(self, text: str) -> str:
     """Returns `normalize_text(text)` by the tokenizer's rules."""
-    return _normalize(text, self.normalization)
-
-  @functools.cached_property
-  def _has_bytes(self) -> bool:
-    return any(map(self._processor.is_byte, range(self.vocab_size)))
+    return self.normalization(text)
 
   def check_offsets(self) -> None:
     """Raises ValueError if pieces have no offsets."""

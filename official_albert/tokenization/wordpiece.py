@@ -143,10 +143,7 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
     return self._ids.get(piece, self.unk_id)
 
   def marked_piece(self, id: int) -> str:
-    """Returns the piece as SentencePiece writes it, with "▁" for a space.
-
-    Special pieces are unchanged. Chinese characters have no spaces around them.
-    """
+    # Special pieces are unchanged. Chinese characters have no spaces around.
     piece = self.id_to_piece(id)
     if piece.startswith(CONTINUATION):
       return piece.removeprefix(CONTINUATION)

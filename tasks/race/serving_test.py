@@ -74,7 +74,7 @@ def test_texts_are_packed_as_in_python_or_refused(tmp_path, tokenizer):
   """SentencePiece's other texts: see `test_answers_equal_the_models`."""
   words = toy_models.wordpiece(tmp_path, *"_ a b c ##x".split())
   layers = {
-    words: in_graph.make_text_layer("wordpiece", words.model_file, True),
+    words: in_graph.WordPieceTextLayer(words.model_file, True),
     tokenizer: in_graph.SentencePieceTextLayer(tokenizer.model_file),
   }
   long = (" " * 40_000 + "the sea", "a " * 20_000 + "b _", "b|c|d|_ _")

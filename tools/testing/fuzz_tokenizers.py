@@ -52,7 +52,7 @@ def _read_model(folder: str) -> None:
 def _read_in_graph(folder: str) -> None:
   """Uses tensorflow_text, which has an older SentencePiece in it."""
   path = os.path.join(folder, _MODEL)
-  layer = in_graph.make_text_layer("sentencepiece", path, True)
+  layer = in_graph.SentencePieceTextLayer(path, True)
   layer.tokenize(tf.constant(_TEXTS))
 
 

@@ -8,10 +8,10 @@ from official_albert.tokenization.in_graph.normalization_layer import (
   EncodedTexts,
 )
 from official_albert.tokenization.in_graph.text_layers import (
+  TEXT_LAYERS,
   SentencePieceTextLayer,
   TextLayer,
   WordPieceTextLayer,
-  make_text_layer,
   pack_available,
   pack_pair,
   space_class,

@@ -377,15 +377,11 @@ class WordPieceTextLayer(TextLayer):
     return tf.identity(ids)
 
 
-def make_text_layer(
-  kind: str, file: str, lower_case: bool = True, **rules: Any
-) -> TextLayer:
-  """Returns a layer of the kind "sentencepiece" or "wordpiece".
-
-  `rules` are further fields of `tokenization.TextRules`.
-  """
-  layer = WordPieceTextLayer if kind == "wordpiece" else SentencePieceTextLayer
-  return layer(file, lower_case, **rules)
+# The classes by the kinds of their files.
+TEXT_LAYERS: dict[str, type[TextLayer]] = {
+  "sentencepiece": SentencePieceTextLayer,
+  "wordpiece": WordPieceTextLayer,
+}
 
 
 def check_texts(texts: tf.Tensor) -> tf.Tensor:

@@ -96,9 +96,8 @@ def make_pair(kind: str, file: pathlib.Path, lower_case: bool = True, **rules):
   python = tokenization.open_tokenizer(
     **{name: str(file)}, lower_case=lower_case, **rules
   )
-  return python, text_layers.make_text_layer(
-    kind, str(file), lower_case, **rules
-  )
+  layer = text_layers.TEXT_LAYERS[kind](str(file), lower_case, **rules)
+  return python, layer
 
 
 def _differing(pair, *batches: list[str]) -> list[tuple]:
@@ -367,10 +366,10 @@ def test_text_directly_after_a_mask(files, text, pieces):
 @both_kinds
 def test_wrong_files_and_texts_are_refused(tmp_path, files, kind):
   with pytest.raises(FileNotFoundError, match="there is no "):
-    text_layers.make_text_layer(kind, str(tmp_path / "none"), True)
+    text_layers.TEXT_LAYERS[kind](str(tmp_path / "none"), True)
   (tmp_path / "file").write_text("[PAD]\nthe\n")
   with pytest.raises(ValueError, match="not a SentencePiece|lacks the piece"):
-    text_layers.make_text_layer(kind, str(tmp_path / "file"), True)
+    text_layers.TEXT_LAYERS[kind](str(tmp_path / "file"), True)
   _, layer = make_pair(kind, files[kind])
   fill_mask = functools.partial(layer.pack_masked, 5)
   for bad in ("a text", [["a"], ["b"]], [3, 5]):
