@@ -11,18 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, AlbertModel, settings
+from official_albert import AlbertModel, settings
 from official_albert.serving import frozen_encoder
+from official_albert.testing import toy_models
 
-_SIZES = dict(
-  vocab_size=97,
-  embedding_size=10,
-  hidden_size=24,
-  num_hidden_layers=3,
-  num_attention_heads=4,
-  intermediate_size=36,
-  max_position_embeddings=14,
-)
+_LAYERS = {"num_hidden_layers": 3}
 _IDS = tf.TensorSpec([None, None], tf.int32, "input_ids")
 _RNG = np.random.default_rng(3)
 _FEATURES = {
@@ -34,7 +27,7 @@ _FEATURES = {
 
 def _model(**changes) -> AlbertModel:
   """A model without zeros, which would hide a missing bias."""
-  model = AlbertModel(AlbertConfig(**{**_SIZES, **changes}))
+  model = AlbertModel(toy_models.config(97, 14, **_LAYERS | changes))
   generator = np.random.default_rng(5)
   for variable in model.variables:
     noise = generator.normal(0, 0.3, variable.shape)
@@ -53,8 +46,8 @@ def _frozen(model):
     {"num_hidden_layers": 4, "num_hidden_groups": 2, "inner_group_num": 2},
     {"sharing": "attention"},
     {"sharing": "none"},
-    {"embedding_size": 24},
-    {"embedding_size": 24, "always_project_embedding": True},
+    {"embedding_size": 10},
+    {"embedding_size": 10, "always_project_embedding": True},
     {"hidden_act": "relu"},
     {"hidden_act": "gelu_erf"},
   ],
@@ -64,7 +57,7 @@ def test_it_equals_the_model(changes):
   model = _model(**changes)
   expected, got = model(_FEATURES), _frozen(model)(_FEATURES)
   for name in ("sequence_output", "pooled_output"):
-    # Sums of at most 36 numbers of size 1, in another order.
+    # Sums of at most 14 numbers of size 1, in another order.
     np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=2e-5)
 
 
@@ -73,7 +66,7 @@ def test_optional_features_and_chosen_positions():
   features = {"input_ids": _FEATURES["input_ids"]}
   expected = model(features, output_positions=positions)
   got = _frozen(model)(features, output_positions=positions)
-  assert got["sequence_output"].shape == (3, 3, 24)
+  assert got["sequence_output"].shape == (3, 3, 10)
   for name in ("sequence_output", "pooled_output"):
     np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=2e-5)
 
@@ -97,9 +90,8 @@ def test_the_graph_has_each_block_once(changes, functions):
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_signatures_share_one_copy(tmp_path, precision):
-  config = AlbertConfig(**{**_SIZES, "vocab_size": 9997})
   dtype = settings.EXPORT_PRECISIONS[precision]
-  model = AlbertModel(config, dtype=dtype)
+  model = AlbertModel(toy_models.config(9997, 14), dtype=dtype)
   frozen = frozen_encoder.freeze_encoder(model, precision)
   run = frozen_encoder.FrozenFunction(
     lambda features: {"pooled": frozen(features)["pooled_output"]}, [_IDS]

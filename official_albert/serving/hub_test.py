@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig, modeling, tokenization
+from official_albert import modeling, tokenization
 from official_albert.serving import hub
-from official_albert.testing import toy_vocabulary
+from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tokenization import in_graph
 
 B, S, P, V, H, L = 3, 7, 2, 97, 12, 3
@@ -24,14 +24,11 @@ _POSITIONS = tf.constant([[1, 3], [2, 0], [5, 4]])
 
 
 def _config(dropout=0.1):
-  return AlbertConfig(
-    vocab_size=V,
-    embedding_size=6,
+  return toy_models.config(
+    V,
+    11,
     hidden_size=H,
     num_hidden_layers=L,
-    num_attention_heads=2,
-    intermediate_size=14,
-    max_position_embeddings=11,
     initializer_range=0.3,
     hidden_dropout_prob=2 * dropout,
     attention_probs_dropout_prob=dropout,

@@ -110,7 +110,6 @@ class TextTask(finetuning_task.LabelTask):
       )
 
   def build_model(self) -> modeling.AlbertForSequenceClassification:
-    """Builds the encoder with its pooler and one head."""
     return modeling.AlbertForSequenceClassification(
       self.config,
       len(self.labels or "1"),
@@ -119,7 +118,6 @@ class TextTask(finetuning_task.LabelTask):
     )
 
   def metrics(self, split: str, predicted: np.ndarray) -> dict[str, float]:
-    """Returns metrics of two or more classes, or of numbers."""
     names = ["accuracy", "macro_f1"]
     if self.labels is None:
       names = ["pearson", "spearman", "mean_squared_error"]

@@ -286,7 +286,6 @@ class FinetuningTask(abc.ABC):
   def forward(
     self, model: tf.keras.Model, batch: Batch, training: bool, dropout_seed: Any
   ) -> Losses:
-    """Returns the sum <float32>[] of each objective, and the metrics."""
     outputs = self.outputs(model, batch, training, dropout_seed)
     return self.losses(model, outputs, batch, training)
 
@@ -301,7 +300,6 @@ class FinetuningTask(abc.ABC):
   def predict(
     self, model: tf.keras.Model, batch: Batch
   ) -> dict[str, tf.Tensor]:
-    """Returns the predictions for the rows of a batch."""
     return self.predictions(model, self.outputs(model, batch), batch)
 
   @abc.abstractmethod

@@ -53,7 +53,6 @@ class RaceTask(finetuning_task.LabelTask):
       yield [ids for ids, _ in rows], [segments for _, segments in rows]
 
   def build_model(self) -> AlbertForMultipleChoice:
-    """Builds the encoder with its pooler, and one score for each sequence."""
     return AlbertForMultipleChoice(
       self.config, self.recipe.classifier_dropout, **self.model_options()
     )

@@ -157,7 +157,6 @@ class SquadTask(finetuning_task.FinetuningTask):
     return described
 
   def build_model(self) -> tf.keras.Model:
-    """Builds the encoder with the head of the version."""
     if not self.has_impossible:
       return model_lib.AlbertForSpans(self.config, **self.model_options())
     return model_lib.AlbertForSpansOrNone(
@@ -212,7 +211,6 @@ class SquadTask(finetuning_task.FinetuningTask):
     return {"example_id": batch["example_id"], **scores}
 
   def answers(self, split: str, predictions: Predictions) -> metrics.Answers:
-    """Returns the n best answers to each question of a split."""
     return serving.decode(
       self.windows(split),
       [example.context for example in self.examples(split)],
@@ -228,7 +226,6 @@ class SquadTask(finetuning_task.FinetuningTask):
     return {name: values[name] for name in names if name in values}
 
   def score_answers(self, split: str, answers: Any) -> dict[str, float]:
-    """Returns `metrics.score_answers` of a split, in percent."""
     threshold = self.options.null_score_diff_threshold
     if split != self.eval_split:  # Test data chooses nothing.
       threshold = self._threshold or metrics.NULL_SCORE_DIFF_THRESHOLD
