@@ -26,18 +26,17 @@ def example(number, labels):
 
 
 class Weather(task_lib.TextTask):
-  """Classes or numbers of the examples above."""
+  """Classes or numbers of given examples."""
 
-  def __init__(self, labels, counts, options):
-    self.labels, self._counts = labels, counts
+  def __init__(self, labels, examples, options):
+    self.labels, self._given = labels, examples
     super().__init__("weather", options)
 
   def sources(self, split):
     return []
 
   def read(self, split):
-    count = self._counts[split]
-    return [example(number, self.labels) for number in range(count)]
+    return self._given
 
 
 def options(folder, size=_CONFIG.vocab_size, **changes):
@@ -51,10 +50,10 @@ def options(folder, size=_CONFIG.vocab_size, **changes):
   )
 
 
-def make(folder, config=_CONFIG, labels=_LABELS, counts=None, **changes):
-  counts, changes = counts or {"dev": 19}, {**_NO_DROPOUT, **changes}
-  task = Weather(labels, counts, options(folder, config.vocab_size, **changes))
-  return task.with_records(counts, config)
+def make(folder, config=_CONFIG, labels=_LABELS, **changes):
+  examples = [example(number, labels) for number in range(19)]
+  settings = options(folder, config.vocab_size, **{**_NO_DROPOUT, **changes})
+  return Weather(labels, examples, settings).with_records(["dev"], config)
 
 
 def golden(folder, group, kind, labels):
@@ -166,18 +165,12 @@ _TEXTS = [
 ]
 
 
-class Texts(Weather):
-  """Texts and pairs of single letters."""
-
-  def read(self, split):
-    return _TEXTS
-
-
-def features(folder, labels, length=9):
+def features(folder, labels, texts, length):
+  """Returns those of texts and pairs of single letters."""
   settings = common.TaskOptions(
     tokenizer=toy_models.wordpiece(folder, *_WORDS), max_seq_length=length
   )
-  return list(Texts(labels, {}, settings).features("dev"))
+  return list(Weather(labels, texts, settings).features("dev"))
 
 
 def ids_of(text):
@@ -185,8 +178,8 @@ def ids_of(text):
   return [specials.get(char) or 5 + _WORDS.index(char) for char in text]
 
 
-def test_features(tmp_path, monkeypatch):
-  found = features(tmp_path, ("no", "maybe", "yes"))
+def test_features(tmp_path):
+  found = features(tmp_path, ("no", "maybe", "yes"), _TEXTS, 9)
   texts = ["(ab)", "(c)dea)", "(e)b)", "(dd)", "()a)"]
   assert [f["input_ids"] for f in found] == [ids_of(text) for text in texts]
   assert [f["segment_ids"] for f in found] == [
@@ -200,8 +193,7 @@ def test_features(tmp_path, monkeypatch):
   assert [f["label_ids"] for f in found] == [0, 2, 0, 0, 1]
   # The longer text of a pair is truncated; regression labels are numbers.
   rows = [TextExample("0", "a b", "c d e a", "1.5"), TextExample("1", "b")]
-  monkeypatch.setattr(Texts, "read", lambda self, split: rows)
-  pair, text = features(tmp_path, None, 7)
+  pair, text = features(tmp_path, None, rows, 7)
   assert pair["input_ids"] == ids_of("(ab)cd)")
   assert [f["label_ids"] for f in (pair, text)] == [1.5, 0]
 

@@ -39,9 +39,6 @@ class _Pretrained(tf.keras.Model):
     self.albert = AlbertModel(SMALL, name="albert")
     self.sentence_order = modeling.ClassificationHead(SMALL, 2)
 
-  def call(self, features):
-    return self.sentence_order(self.albert(features)["pooled_output"])
-
 
 def classifier(classes=3, config=SMALL):
   return modeling.AlbertForSequenceClassification(config, classes)

@@ -60,14 +60,16 @@ def records(tokenizer, questions=_QUESTIONS):
   made = list(
     race_examples.make_all_inputs(examples, tokenizer, LONGEST, LONGEST_QA)
   )
-  length = max(len(ids) for options in made for ids, _ in options)
-  result = np.zeros([3, len(made), 4, length], np.int32)
-  for i, options in enumerate(made):
-    for j, (ids, segments) in enumerate(options):
-      result[0, i, j, : len(ids)] = ids
-      result[1, i, j, : len(ids)] = 1
-      result[2, i, j, : len(ids)] = segments
-  return dict(zip(("input_ids", "input_mask", "segment_ids"), result))
+  ids, segments = (
+    tf.ragged.constant([[row[i] for row in options] for options in made])
+    for i in range(2)
+  )
+  rows = {
+    "input_ids": ids,
+    "input_mask": tf.ones_like(ids),
+    "segment_ids": segments,
+  }
+  return {name: x.to_tensor() for name, x in rows.items()}
 
 
 def test_texts_are_packed_as_in_python_or_refused(tmp_path, tokenizer):
@@ -98,7 +100,7 @@ def test_texts_are_packed_as_in_python_or_refused(tmp_path, tokenizer):
 def test_answers_equal_the_models(module, tokenizer):
   signatures = module.signatures()
   answers = signatures["choose"](**texts())
-  inputs = {n: tf.constant(x) for n, x in records(tokenizer).items()}
+  inputs = records(tokenizer)
   chances = tf.nn.softmax(module.model(inputs, training=False)["logits"])
   np.testing.assert_allclose(
     answers["probabilities"], chances, rtol=0, atol=1e-5

@@ -46,7 +46,7 @@ def test_losses_and_scores_equal_the_original(tmp_path, group):
   assert not checkpoints.load_tf1_checkpoint(model, path).missing
   expected = np.load(_GOLDEN / group / "multiple_choice_outputs.npz")
   batch = toy_models.golden_inputs(group)
-  # Rows 0 and 1 are the two options of a question, which occurs three times: with
+  # Rows 0 and 1 are the two options of a question. It occurs three times: with
   # the correct answer, and with weight 0 with the other one, and in the other
   # order.
   batch = {

@@ -207,6 +207,9 @@ def test_different_texts_in_the_order_of_their_scores():
   best = spans(text, tokens[1:3], [2e4, -2e4])
   assert [c.probability for c in best] == [1.0, 0.0]
   assert spans(text, tokens[3:4], [5.0]) == [Candidate("", 1.0)]
+  # The pieces of a word are one answer.
+  best = spans("Denver is", [(0, 3), (3, 6), (0, 6), (7, 9)], [1, 3, 2, 0])
+  assert [(c.text, c.start_score) for c in best] == [("Denver", 3), ("is", 0)]
 
 
 def test_windows_with_the_most_context_to_the_last_bit():
@@ -242,9 +245,3 @@ def test_windows_with_the_most_context_to_the_last_bit():
 def test_answers_have_whole_words(text, token, answer):
   (best,) = spans(text, [token], [1.0])
   assert best.text == answer
-
-
-def test_pieces_of_a_word_are_one_answer():
-  best = spans("Denver is", [(0, 3), (3, 6), (0, 6), (7, 9)], [1, 3, 2, 0])
-  found = [(c.text, c.start_score) for c in best]
-  assert found == [("Denver", 3), ("is", 0)]

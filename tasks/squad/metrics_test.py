@@ -153,31 +153,20 @@ _BEST = [
 ]
 
 
-@pytest.mark.parametrize(
-  "threshold, text",
-  [
-    (None, "red"),
-    (1.5, "red"),  # equal: the original drops the answer
-    (1.4999, ""),
-    (99.0, "red"),
-  ],
-)
-def test_threshold(threshold, text):
-  assert QuestionAnswers(_BEST[1:], 1.5).text(threshold) == text
-
-
 def test_files_of_both_versions(tmp_path):
   def load(name):
     return json.loads((tmp_path / "new" / name).read_text(encoding="utf-8"))
 
   nothing = QuestionAnswers([Candidate("", 1.0)], -2.0)
   answers = {"b": QuestionAnswers(_BEST, 1.5), "a": nothing}
-  paths = metrics.write_predictions(str(tmp_path / "new"), answers, 1.0)
-  names = [os.path.basename(path) for path in paths]
-  assert names == [
-    *("predictions.json", "nbest_predictions.json", "null_odds.json")
-  ]
-  assert [*load(names[0]).items()] == [("b", ""), ("a", "")]
+  # Of an equal threshold, the original drops the answer.
+  for threshold, text in ((1.4999, ""), (1.5, _BEST[0].text)):
+    paths = metrics.write_predictions(str(tmp_path / "new"), answers, threshold)
+    names = [os.path.basename(path) for path in paths]
+    assert names == [
+      *("predictions.json", "nbest_predictions.json", "null_odds.json")
+    ]
+    assert [*load(names[0]).items()] == [("b", text), ("a", "")]
   fields = ("text", "probability", "start_log_prob", "end_log_prob")
   assert load(names[1])["b"] == [dict(zip(fields, x)) for x in _BEST]
   assert load(names[2]) == {"b": 1.5, "a": -2.0}
@@ -185,5 +174,6 @@ def test_files_of_both_versions(tmp_path):
   answers = {"b": QuestionAnswers(_BEST)}
   paths = metrics.write_predictions(str(tmp_path / "new"), answers)
   assert [os.path.basename(path) for path in paths] == names[:2]
+  assert load(names[0]) == {"b": _BEST[0].text}
   fields = ("text", "probability", "start_logit", "end_logit")
   assert load(names[1])["b"][1] == dict(zip(fields, _BEST[1]))
