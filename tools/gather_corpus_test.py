@@ -115,11 +115,21 @@ x = """This is a string, but it is not a docstring."""
 }
 
 
-def test_documents_are_sorted_and_sentences_unique(tmp_path, capsys):
+def test_documents_are_sorted_and_sentences_unique(
+  tmp_path, monkeypatch, capsys
+):
+  library = tmp_path / "standard"
   for name, text in _FILES.items():
-    (tmp_path / name).parent.mkdir(exist_ok=True)
-    (tmp_path / name).write_text(text)
-  assert gather_corpus.gather(tmp_path, ["no_such_package"]) == [
+    (library / name).parent.mkdir(parents=True, exist_ok=True)
+    (library / name).write_text(text)
+  # A package is found without importing it.
+  (tmp_path / "lib" / "toy_shells").mkdir(parents=True)
+  (tmp_path / "lib" / "toy_shells" / "__init__.py").write_text(
+    '"""What is in a shell can be heard. It is the sea."""\nraise 1\n'
+  )
+  monkeypatch.syspath_prepend(tmp_path / "lib")
+  packages = ["no_such_package", "toy_shells"]
+  assert gather_corpus.gather(library, packages) == [
     (
       "coast.shore",
       [
@@ -137,20 +147,9 @@ def test_documents_are_sorted_and_sentences_unique(tmp_path, capsys):
       "sea",
       ["A wave is what the wind makes.", "It breaks when the ground is near."],
     ),
+    ("toy_shells", ["What is in a shell can be heard.", "It is the sea."]),
   ]
   assert "no_such_package is not installed" in capsys.readouterr().out
-
-
-def test_packages_are_found_without_importing_them(tmp_path):
-  script = (
-    "import pathlib, sys\n"
-    "from official_albert.tools import gather_corpus\n"
-    "found = gather_corpus.gather(pathlib.Path(sys.argv[1]), ['requests'])\n"
-    "assert 'requests.sessions' in [name for name, _ in found], found\n"
-    "assert 'requests' not in sys.modules, 'imported'\n"
-  )
-  done = many_commands.start("-c", script, str(tmp_path))
-  assert done.code == 0, done.err
 
 
 _DUMP = """<mediawiki><siteinfo /><page><title>Sea</title><ns>0</ns><revision>

@@ -151,7 +151,6 @@ def test_what_cannot_be_adopted_leaves_nothing_behind(old):
   cases = [(_adoption(old, heldout="../other/*"), "into one folder")]
   for name, index, changes, message in (
     ("segment", 2, {"segment_ids": [0] * _S}, "-2, record 0 (counted from 0)"),
-    ("schema", 2, {"masked_lm_ids": [1] * 4}, "not fit the schema"),
     ("unmasked", 9, _UNMASKED, "heldout files have nothing to predict"),
     ("all", None, {}, "--heldout_files has all of --input_files"),
     ("dataset.json", None, {}, "dataset.json exists already"),

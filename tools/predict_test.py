@@ -44,7 +44,6 @@ def folder(tmp_path_factory):
   (path / "b.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
   question = {"question": "q", "context": _CONTEXT}
   (path / "squad.jsonl").write_text(json.dumps(question) + "\n")
-  (path / "masks.txt").write_text("the [MASK] tree\na [MASK] [MASK]\n")
   (path / "bad.tsv").write_text("key\treview\n1\ta\n2\tb\tc\n")
   return path
 
@@ -114,11 +113,12 @@ def test_refused_rows_have_empty_answers(folder):
   assert "error" not in second
 
 
-_TABLE, _MASKS = "--input_file=FOLDER/a.tsv", "--input_file=FOLDER/masks.txt"
-_BAD = (_EXPORT, "--input_file=FOLDER/bad.tsv")
+_TABLE = "--input_file=FOLDER/a.tsv"
 _REFUSALS = [
-  ((*_BAD, "--columns=text=x"), "no column 'x'"),
-  (_BAD, "bad.tsv, line 3 has 3 columns, the hea"),
+  (
+    (_EXPORT, "--input_file=FOLDER/bad.tsv"),
+    "bad.tsv, line 3 has 3 columns, the hea",
+  ),
   (
     (_EXPORT, _TABLE, "--max_seq_length=9"),
     "own is an export, which has a fixed max_seq_length: leave it out",
@@ -132,10 +132,6 @@ _REFUSALS = [
   (("--model_dir=FOLDER/damaged", _TABLE), "00000-of-00001 is damaged"),
   (("--model_dir=FOLDER/empty", _TABLE), "ckpt-1.index is damaged"),
   (
-    (_RUN, _TABLE, "--signature=fill_mask"),
-    "has no signature 'fill_mask': it has classify.",
-  ),
-  (
     (_RUN, _TABLE, "--top_k=3"),
     "models that fill masks, but FOLDER/run/model.ckpt-1 is of text_classific",
   ),
@@ -144,20 +140,12 @@ _REFUSALS = [
     (_ENCODER, "--input_file=FOLDER/texts.txt"),
     "texts.txt, line 1: every text must have a [MASK] wit",
   ),
-  (
-    (_ENCODER, _MASKS, "--signature=sentence_order"),
-    "text_a, text_b are needed",
-  ),
   ((_RUN,), "give either --input_file, or texts such as --text"),
   ((_RUN, _TABLE, "--text=a"), "give either --input_file, or texts such as"),
   ((_RUN, "--text=a", "--columns=text=review"), "--columns is for tables"),
   *(
     ((_RUN, "--text=a", f"--output_file=FOLDER/a{ending}"), "name in .tsv for")
     for ending in (".csv", ".JSON", ".tsv.gz")
-  ),
-  (
-    (_RUN, "--text_a=a", "--text_b=b"),
-    "the model takes --text, but the command line has --text_a and --text_b (",
   ),
   (
     (_ENCODER, "--text=no mask"),

@@ -14,7 +14,6 @@ import sys
 import pytest
 from absl import flags
 
-from official_albert.tools.cli import path_flags
 from official_albert.tools.testing import many_commands
 
 _WIDTH = 75  # Of the terminal.
@@ -222,11 +221,3 @@ def test_every_flag_that_names_a_path_is_defined_as_one(walked):
   others = set(" ".join(_NO_PATHS.values()).split())
   texts = {name for *_, names in walked.values() for name in names}
   assert texts == others, "define paths with tools/cli/path_flags.py"
-
-
-def test_other_addresses_are_refused_before_any_work():
-  parser = path_flags.PathParser()
-  for accepted in ("gs://bucket/x", "a.txt,gs://bucket/x/*.txt"):
-    assert parser.parse(accepted) == accepted
-  with pytest.raises(ValueError, match="copy the files"):
-    parser.parse("a.txt,s3://bucket/x")

@@ -49,17 +49,6 @@ def export(source, folder, *args):
   return str(folder / "model.tflite")
 
 
-def _operations(path):
-  """Returns the names of a TFLite file's operations."""
-  interpreter = tf.lite.Interpreter(model_path=str(path))
-  return {details["op_name"] for details in interpreter._get_ops_details()}
-
-
-def weights():
-  """Number of weights, with a head of three classes."""
-  return _CONFIG.parameter_count() + 3 * _CONFIG.hidden_size + 3
-
-
 def answers(source, path, ids):
   """Returns the logits of the file, and those of the model."""
   features = {
@@ -82,13 +71,13 @@ def test_fixed_length(
   path = export(source, tmp_path / "new", quantization, 19)
   assert capfd.readouterr().err == ""
   # The seven layers share one copy of the weights.
-  size = os.path.getsize(path)
-  assert 0 < size - bytes_per_weight * weights() < 100_000
-  operations = _operations(path)
+  weights = _CONFIG.parameter_count() + 3 * _CONFIG.hidden_size + 3
+  assert 0 < os.path.getsize(path) - bytes_per_weight * weights < 100_000
+  interpreter = tf.lite.Interpreter(model_path=path)
+  operations = {x["op_name"] for x in interpreter._get_ops_details()}
   assert "GELU" in operations
   assert not any(name.startswith("Flex") for name in operations)
-  details = tf.lite.Interpreter(model_path=path).get_signature_runner("ids")
-  details = details.get_input_details()
+  details = interpreter.get_signature_runner("ids").get_input_details()
   assert sorted(details) == ["input_ids", "input_mask", "segment_ids"]
   assert details["input_ids"]["shape"].tolist() == [1, 19]
   found, exact = answers(source, path, [[2, 7, 33, 96, 3] + [0] * 14])
