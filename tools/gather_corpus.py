@@ -160,14 +160,6 @@ def docstrings(tree: ast.Module) -> list[str]:
   return [text for _, text in sorted(found, key=lambda pair: pair[0])]
 
 
-def topics(tree: ast.Module) -> dict[str, str]:
-  """Returns the dict that `pydoc_data/topics.py` assigns to `topics`."""
-  for node in tree.body:
-    if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
-      return ast.literal_eval(node.value)
-  return {}
-
-
 def gather(
   standard_library: pathlib.Path, packages: Sequence[str] = _PACKAGES
 ) -> list[tuple[str, list[str]]]:
@@ -185,8 +177,11 @@ def gather(
   for folder, prefix in folders:
     for name, tree in parsed_modules(folder, prefix):
       if name == "pydoc_data.topics":
-        found = topics(tree).items()
-        texts += [(f"{name}.{topic}", [text]) for topic, text in found]
+        # It assigns a dict to `topics`.
+        values = (getattr(node, "value", None) for node in tree.body)
+        for value in (x for x in values if isinstance(x, ast.Dict)):
+          found = ast.literal_eval(value).items()
+          texts += [(f"{name}.{topic}", [text]) for topic, text in found]
       else:
         texts.append((name, docstrings(tree)))
   documents = []

@@ -117,7 +117,8 @@ def parse(
   """
   machine.set_environment()
   app.define_help_flags()
-  add_other_names(_name())
+  for other, name in _OTHER_NAMES.get(_name(), {}).items():
+    flags.FLAGS[other] = flags.FLAGS[name]
   try:
     if _HELP & {*sys.argv}:
       print(_help_text(program), end="")
@@ -203,12 +204,6 @@ def find_environment(
       f"-m venv {folder}` and `{python} -m pip install -r {requirements}`."
     )
   return str(python)
-
-
-def add_other_names(program: str) -> None:
-  """Makes google-research/albert's names those of a program's same flags."""
-  for other, name in _OTHER_NAMES.get(program, {}).items():
-    flags.FLAGS[other] = flags.FLAGS[name]
 
 
 def _name() -> str:

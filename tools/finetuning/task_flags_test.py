@@ -13,10 +13,8 @@ from official_albert.tools.testing import toy_data, toy_runs
 
 _FINETUNING = """
 from official_albert.tools import run_finetuning
-from official_albert.tools.cli import command_line
 from official_albert.tools.finetuning import task_flags
 flags.FLAGS.set_default("output_dir", "out")
-command_line.add_other_names("run_finetuning")
 def answer(x):
   name, hidden_size = x
   task = task_flags.make_task(name, None)
@@ -52,8 +50,7 @@ def test_finetuning_settings(tmp_path):
     (("squad_v1", 256), ["--nobias_correction"]),
     (case, own),
     (case, [*own, "--num_train_epochs=1.5"]),
-    # As in google-research/albert.
-    (case, [*own, "--train_step=30"]),
+    (case, [*own, "--num_train_steps=30"]),
     (case, [*own, "--nodo_train"]),
     (("cola", 768), [f"--data_dir={tmp_path}", "--num_train_epochs=16"]),
   )
