@@ -234,12 +234,11 @@ def classification_schema(
 def span_schema(max_seq_length: int) -> tuple[Feature, ...]:
   """Returns the schema of a question with a window of its context.
 
-  `p_mask` is 1 where no answer may begin or end. For a window without the
-  answer, `is_impossible` is 1 and both positions are 0, that of [CLS].
+  For a window without the answer, `is_impossible` is 1 and both positions are
+  0, that of [CLS].
   """
   return (
     *_inputs(max_seq_length),
-    Feature("p_mask", "float32", (max_seq_length,)),
     Feature("start_positions", "int64", ()),
     Feature("end_positions", "int64", ()),
     Feature("is_impossible", "int64", ()),

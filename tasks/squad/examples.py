@@ -253,15 +253,6 @@ class Window(NamedTuple):
     """Returns 0 for the question and 1 for the context and its [SEP]."""
     return [0] * self.context_start + [1] * (self.length + 1)
 
-  def p_mask(self, length: int = 0) -> list[int]:
-    """Returns 1 for positions without answers, after padding to `length`.
-
-    These are the question, [SEP] and padding. It is 0 at the context's tokens
-    and at [CLS], which represents "no answer".
-    """
-    mask = [0] + [1] * (self.context_start - 1) + [0] * self.length
-    return mask + [1] * (max(length, len(self.input_ids)) - len(mask))
-
 
 def make_windows(
   examples: Iterable[SquadExample],

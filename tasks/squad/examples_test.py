@@ -212,8 +212,6 @@ def test_layout(tokenizer):
     end_position=7,
   )
   assert window.segment_ids() == [0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1]
-  assert window.p_mask() == [0, 1, 1, 1, 1, 0, 0, 0, 0, 0, 1]
-  assert window.p_mask(13) == [*window.p_mask(), 1, 1]
 
 
 def test_overlapping_windows(tokenizer):
@@ -264,7 +262,6 @@ def test_questions_without_an_answer(tokenizer):
   (window,) = windows_of(tokenizer, "\u200b", [("\u200b", 0)], 9)
   assert window.input_ids[-2:] == [tokenizer.sep_id] * 2
   assert window.length == 0 and positions(window) == (0, 0)
-  assert window.p_mask() == [0, 1, 1, 1, 1, 1]
 
 
 def test_long_question(tokenizer):

@@ -139,7 +139,7 @@ class AlbertForSpansOrNone(modeling.HeadModel):
     self.answer_dense = dense(1, "answer_dense", use_bias=False)
     # Built here: the two halves of its kernel are used without a call.
     self.end_hidden.build([None, 2 * config.hidden_size])
-    self._create_variables("p_mask")
+    self._create_variables("input_mask", "segment_ids")
 
   @modeling.without_autograph
   def call(
@@ -151,8 +151,10 @@ class AlbertForSpansOrNone(modeling.HeadModel):
   ) -> dict[str, Any]:
     """Scores starts and ends.
 
-    Features are those of `AlbertModel`; `p_mask` <float32>[B, S], 1 where no
-    answer may begin or end; and in training `start_positions` <int32>[B].
+    Features are those of `AlbertModel`; in training `start_positions`
+    <int32>[B]; and `p_mask` [B, S], 1 where no answer may begin or end. By
+    default, these are the question, each [SEP] and the padding, not [CLS],
+    which represents "no answer".
 
     Returns:
       The outputs of `AlbertModel`, `start_log_probs` <float32>[B, S] and
@@ -170,7 +172,10 @@ class AlbertForSpansOrNone(modeling.HeadModel):
     )
     x = outputs["sequence_output"]  # [B, S, H]
     x = tf.cast(x, modeling.wide(x.dtype))
-    p_mask = tf.cast(others["p_mask"], x.dtype)  # [B, S]
+    p_mask = others.get("p_mask")
+    if p_mask is None:
+      p_mask = _outside_context(inputs["input_mask"], inputs["segment_ids"])
+    p_mask = tf.cast(p_mask, x.dtype)  # [B, S]
 
     def log_probs(scores: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
       return tf.nn.log_softmax(scores * (1 - mask) + NEVER * mask)
@@ -231,6 +236,17 @@ class AlbertForSpansOrNone(modeling.HeadModel):
       "end_n_top": self.end_n_top,
       "classifier_dropout_prob": self.classifier_dropout_prob,
     }
+
+
+def _outside_context(
+  input_mask: tf.Tensor, segment_ids: tf.Tensor
+) -> tf.Tensor:
+  """Returns <int>[B, S], 0 at the context's tokens and at [CLS], else 1."""
+  # A context token is followed by another one or by [SEP].
+  followed = tf.pad(input_mask[:, 1:], [[0, 0], [0, 1]])
+  is_context = input_mask * followed * segment_ids
+  is_cls = tf.one_hot([0], tf.shape(input_mask)[1], dtype=is_context.dtype)
+  return (1 - is_context) * (1 - is_cls)
 
 
 def _initializer(config: modeling.AlbertConfig):

@@ -94,10 +94,6 @@ class AnswerQuestions(serving.ServedModule):
     self._threshold = null_score_diff_threshold
 
   def forward(self, **features: tf.Tensor) -> Tensors:
-    if self.has_impossible:
-      features["p_mask"] = _p_mask(
-        features["input_mask"], features["segment_ids"]
-      )
     outputs = self.model(features, training=False)
     return {name: outputs[name] for name in self.model.scores}
 
@@ -219,15 +215,6 @@ class AnswerQuestions(serving.ServedModule):
     if self.has_impossible:
       settings["null_score_diff_threshold"] = self._threshold
     return settings
-
-
-def _p_mask(input_mask: tf.Tensor, segment_ids: tf.Tensor) -> tf.Tensor:
-  """Returns <float32>[B, S], see `Window.p_mask`."""
-  # A context token is followed by another one or by [SEP].
-  followed = tf.pad(input_mask[:, 1:], [[0, 0], [0, 1]])
-  is_context = input_mask * followed * segment_ids
-  is_cls = tf.one_hot([0], tf.shape(input_mask)[1], dtype=tf.int32)
-  return tf.cast((1 - is_context) * (1 - is_cls), tf.float32)
 
 
 class Windows(NamedTuple):

@@ -87,7 +87,6 @@ def _in_python(model, tokenizer, questions, contexts, stride, max_query):
   found = list(
     examples.make_windows(rows, tokenizer, _LENGTH, stride, max_query)
   )
-  length = max(len(window.input_ids) for window in found)
   features = {
     "input_ids": [w.input_ids for w in found],
     "input_mask": [[1] * len(w.input_ids) for w in found],
@@ -97,9 +96,6 @@ def _in_python(model, tokenizer, questions, contexts, stride, max_query):
     name: tf.ragged.constant(rows).to_tensor()
     for name, rows in features.items()
   }
-  if isinstance(model, model_lib.AlbertForSpansOrNone):
-    mask = [w.p_mask(length) for w in found]
-    features["p_mask"] = tf.constant(mask, tf.float32)
   outputs = model(features)
   scores = {name: outputs[name].numpy() for name in model.scores}
   return serving.decode(found, contexts, scores, _BEST, _LONGEST)

@@ -108,7 +108,6 @@ class SquadTask(finetuning_task.FinetuningTask):
         "input_ids": window.input_ids,
         "segment_ids": window.segment_ids(),
         "example_id": number,
-        "p_mask": window.p_mask(self.max_seq_length),
         "start_positions": window.start_position,
         "end_positions": window.end_position,
         "is_impossible": window.start_position == 0,

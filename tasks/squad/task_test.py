@@ -191,6 +191,20 @@ def test_beam_wider_than_the_sequence():
   assert outputs["end_top_index"].shape == [2, 9]
 
 
+def test_answers_are_in_the_context_or_nowhere():
+  # [CLS] question [SEP] context [SEP], padding; and an empty context.
+  features = {
+    "input_mask": tf.constant([[1, 1, 1, 1, 1, 1, 1, 0, 0], [1] * 4 + [0] * 5]),
+    "segment_ids": tf.constant(
+      [[0, 0, 0, 0, 1, 1, 1, 0, 0], [0, 0, 0, 1] + [0] * 5]
+    ),
+  }
+  features["input_ids"] = features["input_mask"]
+  outputs = model_lib.AlbertForSpansOrNone(_CONFIG)(features)
+  possible = outputs["start_log_probs"].numpy() > -1e20
+  assert [row.nonzero()[0].tolist() for row in possible] == [[0, 4, 5], [0]]
+
+
 class Oracle(tf.keras.Model):
   """Predicts the correct answers, and the last token as second best."""
 
