@@ -30,19 +30,11 @@ def flags_of(tmp_path, steps):
   )
 
 
-@pytest.fixture(scope="module")
-def first(tmp_path_factory):
-  """Returns the folder and the flags of a quickstart, and the finished one."""
-  folder = tmp_path_factory.mktemp("first")
-  arguments = flags_of(folder, 12)
-  done = run(*arguments)
-  assert done.code == 0, done.err
-  return folder / "out", arguments, done
-
-
 @pytest.mark.heavy
-def test_the_steps_have_results(first):
-  out, _, first = first
+def test_the_steps_have_results_and_are_not_run_again(tmp_path):
+  arguments, out = flags_of(tmp_path, 12), tmp_path / "out"
+  first, again = run(*arguments), run(*arguments)
+  assert (first.code, again.code) == (0, 0), (first.err, again.err)
   assert "held-out after 12 steps (seed 12345)" in first.out
   assert "unigram entropy" in first.out
   # The clean process printed its sentences with percentages.
@@ -54,17 +46,9 @@ def test_the_steps_have_results(first):
   config = AlbertConfig.from_json_file(str(out / "run" / "albert_config.json"))
   assert config.vocab_size == 45
   assert run_logs.read_metrics(str(out / "run"), "eval")[-1]["step"] == 12
-
-
-@pytest.mark.heavy
-def test_finished_steps_are_not_run_again(first):
-  _, arguments, _ = first
-  again = run(*arguments)
-  assert again.code == 0, again.err
   assert "exists; not run again: tools.train_vocabulary" in again.out
   assert "resumed from" in again.out
   assert "held-out after 12 steps" in again.out
-
   named = "tools.run_pretraining failed with exit code 1"
   many_commands.check_refusals(
     "quickstart",

@@ -233,50 +233,36 @@ _TEXTS = [
 _WEIGHTS = 25
 
 
-@pytest.fixture
-def handles(published, tmp_path, monkeypatch):
-  """The handles of the preprocessor and of the encoder, downloaded."""
+def test_two_handles_are_all_that_changes(published, tmp_path, monkeypatch):
+  """Trains a classifier as TF Hub's own tutorial does."""
   monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
-  names = [f"my-team/albert-toy/tensorFlow2/{x}" for x in _MODULES]
-  paths = [tmp_path / "models" / name / "1" for name in names]
-  for instance, path in zip(_MODULES, paths):
+  handles = []
+  for instance in _MODULES:
+    name = f"my-team/albert-toy/tensorFlow2/{instance}"
+    path = tmp_path / "models" / name / "1"
     shutil.copytree(published / instance, path)
     (path / "model-instance-metadata.json").unlink()  # It is not uploaded.
     path.with_name("1.complete").touch()
-  found = [kagglehub.model_download(f"{name}/1") for name in names]
-  assert list(map(pathlib.Path, found)) == paths
-  return [str(path) for path in paths]
-
-
-def fine_tune(preprocess_handle, encoder_handle, texts, labels):
-  """Builds and trains a classifier as TF Hub's own tutorial does."""
+    handles.append(kagglehub.model_download(f"{name}/1"))
+    assert handles[-1] == str(path)
   text_input = tf.keras.layers.Input(shape=(), dtype=tf.string, name="text")
-  preprocessor = hub.KerasLayer(preprocess_handle, name="preprocessing")
-  encoder_inputs = preprocessor(text_input)
-  encoder = hub.KerasLayer(encoder_handle, trainable=True, name="encoder")
-  outputs = encoder(encoder_inputs)
-  net = tf.keras.layers.Dropout(0.1)(outputs["pooled_output"])
+  preprocessor = hub.KerasLayer(handles[0], name="preprocessing")
+  encoder = hub.KerasLayer(handles[1], trainable=True, name="encoder")
+  before = [weight.numpy() for weight in encoder.trainable_weights]
+  net = encoder(preprocessor(text_input))["pooled_output"]
+  net = tf.keras.layers.Dropout(0.1)(net)
   net = tf.keras.layers.Dense(1, name="classifier")(net)
   model = tf.keras.Model(text_input, net)
   model.compile(
     optimizer=tf.keras.optimizers.Adam(3e-3),
     loss=tf.keras.losses.BinaryCrossentropy(from_logits=True),
-    metrics=[tf.metrics.BinaryAccuracy(threshold=0.0)],
   )
-  history = model.fit(
-    np.array(texts), np.array(labels), batch_size=16, epochs=10, verbose=0
-  )
-  return model, history.history["loss"]
-
-
-def test_two_handles_are_all_that_changes(handles, tmp_path):
-  before = [v.numpy() for v in hub.load(handles[1]).trainable_variables]
-  model, losses = fine_tune(*handles, _TEXTS, _LABELS)
-  encoder = model.get_layer("encoder")
+  fit = model.fit(np.array(_TEXTS), _LABELS, 16, epochs=10, verbose=0)
+  losses = fit.history["loss"]
   assert len(encoder.trainable_weights) == len(encoder.weights) == _WEIGHTS
   assert not model.losses
   assert losses[-1] < 0.7 * losses[0]
-  for weight, old in zip(encoder.trainable_weights, before):
+  for weight, old in zip(encoder.trainable_weights, before, strict=True):
     assert np.abs(weight.numpy() - old).max() > 1e-5, weight.name
   model.save(str(tmp_path / "saved"), include_optimizer=False)
   loaded = tf.saved_model.load(str(tmp_path / "saved"))
