@@ -145,9 +145,7 @@ def split_examples(toy_tokenizer):
       length = f["input_mask"].sum()
       middle = length - f["segment_ids"].sum()
       positions = f["masked_lm_positions"][f["masked_lm_weights"] > 0]
-      assert len(positions) <= data.num_to_predict(
-        length, settings.masked_lm_prob, settings.max_predictions_per_seq
-      )
+      assert len(positions) <= settings.num_to_predict(length)
       shown = {*f["input_ids"][positions].tolist()}
       assert not shown & {0, 1, 2, 3} or is_compat
       yield ids[1 : middle - 1], ids[middle : length - 1], positions.tolist()

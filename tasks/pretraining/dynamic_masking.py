@@ -67,12 +67,8 @@ class DynamicMasking:
     pieces = np.arange(manifest.tokenizer.vocab_size, dtype=np.int32)
     self._replacement_ids = np.delete(pieces, manifest.settings["special_ids"])
     self._seed, self._purpose = seed, purpose
-    budgets = [
-      data.num_to_predict(
-        length, settings.masked_lm_prob, settings.max_predictions_per_seq
-      )
-      for length in range(settings.max_seq_length + 1)
-    ]
+    lengths = range(settings.max_seq_length + 1)
+    budgets = [settings.num_to_predict(length) for length in lengths]
     self._budgets = np.array(budgets, np.int32)
 
   def __call__(self, batch: Batch, first_example: tf.Tensor) -> Batch:

@@ -165,9 +165,7 @@ def test_every_example_follows_the_rules(
     expected = (pair.b, pair.a) if label else pair[:2]
     assert (a, b) == tuple(x.tolist() for x in expected)
     length = len(a) + len(b) + 3
-    filled += len(positions) == data.num_to_predict(
-      length, settings.masked_lm_prob, settings.max_predictions_per_seq
-    )
+    filled += len(positions) == settings.num_to_predict(length)
   assert filled > 250
 
 

@@ -30,7 +30,6 @@ from official_albert.tasks.pretraining.data.settings import (
   KEEP_SHARE,
   MASK_SHARE,
   ExampleSettings,
-  num_to_predict,
 )
 
 
@@ -72,9 +71,7 @@ def create_instance(
     positions = choose_ngrams(
       boundary if settings.do_whole_word_mask else np.ones_like(boundary),
       separator,
-      num_to_predict(
-        len(tokens), settings.masked_lm_prob, settings.max_predictions_per_seq
-      ),
+      settings.num_to_predict(len(tokens)),
       settings.ngram_thresholds,
       rng,
       is_compat,

@@ -102,7 +102,9 @@ def test_settings_out_of_range(change, message):
 def test_defaults_are_those_of_the_original():
   count = data.num_to_predict
   assert (count(10, 0.25), count(14, 0.25)) == (2, 4)  # 2.5 and 3.5, to even.
-  assert (count(5, 0.01), count(512, 0.15, 76)) == (1, 76)
+  assert (count(5, 0.01), count(512)) == (1, 77)
+  limited = data.ExampleSettings(max_predictions_per_seq=76)
+  assert [limited.num_to_predict(x) for x in (100, 512)] == [15, 76]
   found = dataclasses.astuple(data.ExampleSettings())
   # But for the number of predictions, which is 20 there.
   assert found == (512, 77, 0.15, 3, True, True, 0.1, "static", "sop")

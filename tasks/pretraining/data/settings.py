@@ -122,19 +122,19 @@ class ExampleSettings:
       probabilities = probabilities[::-1]
     return np.cumsum(probabilities)[:-1]
 
+  def num_to_predict(self, length: int) -> int:
+    """Returns the number of predictions in a sequence of these settings."""
+    wanted = num_to_predict(length, self.masked_lm_prob)
+    return min(self.max_predictions_per_seq or wanted, wanted)
 
-def num_to_predict(
-  length: int,
-  masked_lm_prob: float = MASKED_LM_PROB,
-  max_predictions_per_seq: Optional[int] = None,
-) -> int:
+
+def num_to_predict(length: int, masked_lm_prob: float = MASKED_LM_PROB) -> int:
   """Returns the number of predictions in a sequence, at least 1.
 
   `length` includes [CLS] and [SEP]. Halves are rounded to even, as in the
   original.
   """
-  wanted = max(1, int(round(length * masked_lm_prob)))
-  return min(max_predictions_per_seq or wanted, wanted)
+  return max(1, int(round(length * masked_lm_prob)))
 
 
 @dataclasses.dataclass(frozen=True)
