@@ -20,8 +20,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AlbertConfig
-from official_albert.testing import toy_task
+from official_albert.testing import toy_models, toy_task
 from official_albert.tools.testing import toy_data, toy_runs
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -60,14 +59,14 @@ def folder(tmp_path_factory):
   vocabulary = toy_runs.write_tokenizer(str(path))
   toy_runs.write_records(str(path), "records", 32, 0.2)
   for name, dropout in (("plain", 0.0), ("dropout", 0.1)):
-    config = AlbertConfig(
-      vocab_size=vocabulary.vocab_size,
+    config = toy_models.config(
+      *(vocabulary.vocab_size, 40),
       embedding_size=32,
       hidden_size=128,
       num_hidden_layers=3,
       num_attention_heads=4,
       intermediate_size=256,
-      max_position_embeddings=40,
+      initializer_range=0.02,
       hidden_dropout_prob=dropout,
       attention_probs_dropout_prob=dropout,
     )
@@ -80,29 +79,21 @@ def environment(device):
     return {**os.environ, "CUDA_VISIBLE_DEVICES": "-1"}
   # Products of float32 in float32, not in TF32: NVIDIA's libraries know the
   # first variable, XLA's own products none, so XLA has to use the libraries.
-  xla_flags = os.environ.get("XLA_FLAGS", "")
-  return {
-    **os.environ,
-    "NVIDIA_TF32_OVERRIDE": "0",
-    "XLA_FLAGS": f"{xla_flags} --xla_gpu_enable_triton_gemm=false",
-  }
+  flags = (
+    f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_enable_triton_gemm=false"
+  )
+  return {**os.environ, "NVIDIA_TF32_OVERRIDE": "0", "XLA_FLAGS": flags}
 
 
 def command(folder, model_dir, *arguments, model="plain"):
-  return [
-    *(sys.executable, "-m", "tools.run_pretraining"),
-    f"--input_dir={folder}/records",
-    f"--model_dir={model_dir}",
-    f"--albert_config_file={folder}/{model}.json",
-    "--train_batch_size=16",
-    "--learning_rate=0.005",
-    f"--num_train_steps={_STEPS}",
-    "--num_warmup_steps=2",
-    "--steps_per_loop=1",
-    "--eval_steps=0",
-    "--save_checkpoints_steps=4",
-    *arguments,
-  ]
+  flags = (
+    f"--input_dir={folder}/records --model_dir={model_dir} "
+    f"--albert_config_file={folder}/{model}.json --train_batch_size=16 "
+    f"--learning_rate=0.005 --num_train_steps={_STEPS} --num_warmup_steps=2 "
+    "--steps_per_loop=1 --eval_steps=0 --save_checkpoints_steps=4"
+  )
+  program = sys.executable, "-m", "tools.run_pretraining"
+  return [*program, *flags.split(), *arguments]
 
 
 def train(device, folder, model_dir, *arguments, **options):
@@ -147,17 +138,11 @@ def check_like(reference, model_dir, found, rtol):
 
 
 @pytest.mark.parametrize(
-  "arguments",
-  [
-    (),
-    ("--gradient_accumulation_steps=4",),
-    ("--recompute_activations",),
-    ("--xla",),
-  ],
-  ids=" ".join,
+  "flag",
+  ["", "--gradient_accumulation_steps=4", "--recompute_activations", "--xla"],
 )
-def test_float32_equals_a_cpu(device, folder, reference, tmp_path, arguments):
-  found = train(device, folder, tmp_path, *arguments)
+def test_float32_equals_a_cpu(device, folder, reference, tmp_path, flag):
+  found = train(device, folder, tmp_path, *flag.split())
   check_like(reference, tmp_path, found, _RTOL)
 
 

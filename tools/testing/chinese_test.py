@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  The SavedModel has its operations.
 
-from official_albert import AlbertConfig, tfrecords, tokenization
+from official_albert import tfrecords, tokenization
 from official_albert.tasks import common, squad
+from official_albert.testing import toy_models
 from official_albert.tools.testing import many_commands
 
 _GOOD, _BAD, _NEUTRAL = "晴明暖", "雨暗冷", "天地玄黄宇宙洪荒日月"
@@ -116,17 +117,9 @@ def test_from_text_to_a_saved_model_and_a_classifier(tmp_path):
   )
   records = tfrecords.read_manifest(str(tmp_path / "records"))
   assert records.tokenizer.kind == "wordpiece"
-  AlbertConfig(
-    vocab_size=len(_PIECES),
-    embedding_size=12,
-    hidden_size=24,
-    num_hidden_layers=2,
-    num_attention_heads=2,
-    intermediate_size=30,
-    max_position_embeddings=64,
-    hidden_act="relu",
-    initializer_range=0.2,
-  ).to_json_file(str(tmp_path / "config.json"))
+  sizes = {"embedding_size": 12, "hidden_size": 24, "intermediate_size": 30}
+  config = toy_models.config(len(_PIECES), 64, hidden_act="relu", **sizes)
+  config.to_json_file(str(tmp_path / "config.json"))
   run(
     *(tmp_path, "run_pretraining", "--input_dir=@/records"),
     *("--model_dir=@/run", "--albert_config_file=@/config.json"),

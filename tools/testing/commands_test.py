@@ -1,7 +1,7 @@
 """Runs commands of the documents, on toy data.
 
 A comment `<!-- runs -->` before a block of commands has it run here, in the
-order of the page, in a folder with what the page assumes: see `folder`. All
+order of the page, in a folder with what the page assumes: see `assumed`. All
 flags of all commands, these and others, are checked by path_flags_test.py.
 """
 
@@ -64,14 +64,10 @@ def assumed(tmp_path_factory) -> pathlib.Path:
   (tmp_path / "text").mkdir()
   toy_data.write_corpus(str(tmp_path / "text/news.txt"), 60)
   toy_runs.write_pretrained(str(tmp_path / "quickstart/run"))
-  for name, sharing in (
-    ("RUN", "all"),
-    ("SHARED", "all"),
-    ("UNSHARED", "none"),
-  ):
-    toy_runs.write_pretrained(
-      str(tmp_path / name), num_hidden_layers=2, sharing=sharing
-    )
+  sharings = {"RUN": "all", "SHARED": "all", "UNSHARED": "none"}
+  for name, sharing in sharings.items():
+    changes = {"num_hidden_layers": 2, "sharing": sharing}
+    toy_runs.write_pretrained(str(tmp_path / name), **changes)
   (tmp_path / "my").mkdir()
   toy_runs.write_tokenizer(str(tmp_path / "my"), seed=6)
   weights = checkpoints.read_checkpoint(str(tmp_path / "RUN"))
@@ -90,11 +86,6 @@ def assumed(tmp_path_factory) -> pathlib.Path:
   return tmp_path
 
 
-@pytest.fixture
-def folder(assumed, tmp_path) -> pathlib.Path:
-  return pathlib.Path(shutil.copytree(assumed, tmp_path / "page"))
-
-
 @pytest.mark.parametrize(
   "page",
   [
@@ -104,7 +95,8 @@ def folder(assumed, tmp_path) -> pathlib.Path:
     for page in _PAGES
   ],
 )
-def test_commands_run(page, folder):
+def test_commands_run(page, assumed, tmp_path):
+  folder = pathlib.Path(shutil.copytree(assumed, tmp_path / "page"))
   if page.stem == "finetuning":  # Another page makes a folder of this name.
     stars, labels = str(folder / "stars"), ("neg", "pos")
     toy_runs.write_finetuned(stars, "text_classification", labels)

@@ -244,21 +244,19 @@ print(tf.keras.utils.get_custom_objects())
 
 # Keras itself imports the classes of a .keras file.
 @pytest.mark.parametrize(
-  "kind, ending, imports, registered",
+  "kind, ending, imports",
   [
-    (
-      *("functional", ".h5", "import tensorflow as tf, official_albert"),
-      ["AlbertModel", "AlbertForPretraining", "TextClassifier", "LAMB"],
-    ),
-    ("subclassed", ".keras", "import official_albert, tensorflow as tf", []),
+    ("functional", ".h5", "import tensorflow as tf, official_albert"),
+    ("subclassed", ".keras", "import official_albert, tensorflow as tf"),
   ],
 )
 def test_the_package_alone_registers_its_classes(
-  kind, ending, imports, registered, tmp_path
+  kind, ending, imports, tmp_path
 ):
   path = str(tmp_path / f"model{ending}")
   _make("squad1", "all", kind, "float32").save(path)
   done = many_commands.start("-c", _LOAD.replace("IMPORTS", imports), path)
   assert "AlbertForSpans" in done.out, done.err
-  for name in registered:
-    assert f"'official_albert>{name}'" in done.out
+  if kind == "functional":
+    for name in "AlbertModel AlbertForPretraining TextClassifier LAMB".split():
+      assert f"'official_albert>{name}'" in done.out

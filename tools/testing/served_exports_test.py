@@ -90,11 +90,8 @@ def exports(tmp_path_factory) -> list[str]:
     "publish_hub_module",
     [
       [
-        f"--input={path}/{run}",
-        f"--output_dir={path}/hub_{run}",
-        "--handle=my-team/toy",
-        "--license=mit",
-        "--seq_length=17",
+        *(f"--input={path}/{run}", f"--output_dir={path}/hub_{run}"),
+        *("--handle=my-team/toy", "--license=mit", "--seq_length=17"),
       ]
       for run in ("masks", "words")
     ],

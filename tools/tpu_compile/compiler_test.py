@@ -13,19 +13,13 @@ from unittest import mock
 
 import pytest
 
-from official_albert import files, machine, modeling
+from official_albert import files, machine
 from official_albert.tasks.pretraining import model as model_lib
+from official_albert.testing import toy_models
 from official_albert.tools.tpu_compile import compiler, rows, trace
 
-_CONFIG = modeling.AlbertConfig(
-  vocab_size=97,
-  embedding_size=6,
-  hidden_size=24,
-  num_hidden_layers=1,
-  num_attention_heads=3,
-  intermediate_size=40,
-  max_position_embeddings=512,
-)
+_SIZES = {"hidden_size": 24, "num_attention_heads": 3, "intermediate_size": 40}
+_CONFIG = toy_models.config(97, 512, num_hidden_layers=1, **_SIZES)
 
 
 @pytest.mark.parametrize("name", compiler.GENERATIONS)

@@ -9,21 +9,14 @@ import pytest
 import tensorflow as tf
 from tensorflow.compiler.xla.service import hlo_pb2
 
-from official_albert import distribution, modeling, training
+from official_albert import distribution, training
+from official_albert.testing import toy_models
 from official_albert.tools.tpu_compile import compiler, rows, trace
 
-_CONFIG = modeling.AlbertConfig(
-  vocab_size=97,
-  embedding_size=6,
-  hidden_size=24,
-  num_hidden_layers=2,
-  num_attention_heads=3,
-  intermediate_size=40,
-  hidden_dropout_prob=0.1,
-  attention_probs_dropout_prob=0.1,
-  max_position_embeddings=11,
-).to_dict()
-_STEP = rows.Step(_CONFIG, batch_size=3, max_seq_length=7)
+_CONFIG = toy_models.config(
+  97, 11, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1
+)
+_STEP = rows.Step(_CONFIG.to_dict(), batch_size=3, max_seq_length=7)
 # Sums over replicas besides the gradients: loss weights, summed losses, and
 # total and weight of each metric.
 _NUMBERS = {
