@@ -34,23 +34,13 @@ def check_same(first, second):
     np.testing.assert_array_equal(first.tensors[name], second.tensors[name])
 
 
-def save(folder, step, **parts):
-  """Writes a checkpoint as a run does."""
-  tf.train.CheckpointManager(
-    tf.train.Checkpoint(**parts),
-    str(folder),
-    max_to_keep=1,
-    checkpoint_name=runs.CHECKPOINT_NAME,
-  ).save(checkpoint_number=step)
-
-
 def write_run(folder, config=_CONFIG, **data):
   """Writes a run with random weights and returns its encoder."""
   root = tf.Module()
   root.albert = AlbertModel(config)
   root.head = tf.Variable([1.0, 2.0], name="head")
   runs.write_run(str(folder), config, {}, data)
-  save(folder, 1, model=root)
+  tf.train.Checkpoint(model=root).write(f"{folder}/{runs.CHECKPOINT_NAME}-1")
   return root.albert
 
 
@@ -251,8 +241,8 @@ def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):
   model = AlbertModel(source.config)
   loading.fill(model, source)
   source.config.to_json_file(str(tmp_path / "albert_config.json"))
-  loss_scale = tf.Variable(2.0)
-  save(tmp_path / "best", 5, model=model, scale=loss_scale)
+  saved = tf.train.Checkpoint(model=model, scale=tf.Variable(2.0))
+  saved.write(f"{tmp_path}/best/{runs.CHECKPOINT_NAME}-5")
   read = loading.read_checkpoint(str(tmp_path / "best"))
   assert read.head == "none" and len(read.carried) == 26 and read.step == 5
   assert not read.unexpected

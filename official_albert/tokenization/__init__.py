@@ -21,13 +21,8 @@ from official_albert.tokenization.file_tokenizer import (
 from official_albert.tokenization.normalization import (
   WORD_START,
   EncodedText,
-  Normalization,
   character_class,
   characters_without_letters,
-  is_chinese,
-  is_control,
-  is_punctuation,
-  is_space,
 )
 from official_albert.tokenization.sentencepiece_tokenizer import (
   SPECIAL_PIECES,

@@ -84,16 +84,15 @@ def is_punctuation(char: str) -> bool:
   return unicodedata.category(char).startswith("P")
 
 
-class _Lazy(dict):
-  """Calls a function for each key that is looked up, once."""
+class _Texts(dict[int, str]):
+  """The texts of characters that have been looked up."""
 
-  def __init__(self, function: Callable[[int], Any]):
-    super().__init__()
-    self._function = function
+  def __init__(self, text_of: Callable[[str], str]):
+    self._text_of = text_of
 
-  def __missing__(self, key: int) -> Any:
-    self[key] = value = self._function(key)
-    return value
+  def __missing__(self, code: int) -> str:
+    self[code] = text = self._text_of(chr(code))
+    return text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +131,7 @@ class Normalization:
 
   @functools.cached_property
   def _texts(self) -> dict[int, str]:
-    return _Lazy(lambda code: self._text(chr(code)))
+    return _Texts(self._text)
 
   @functools.cached_property
   def _traits(self) -> np.ndarray:
@@ -168,7 +167,9 @@ class Normalization:
     if not self.keep_accents:
       parts = unicodedata.normalize("NFD" if self.words else "NFKD", char)
       text = "".join(part for part in parts if not self._is_lost(part))
-    if self.words and any(map(self._is_word, text)):
+    if self.words and any(
+      is_punctuation(x) or self.split_chinese and is_chinese(x) for x in text
+    ):
       return f"{_SEPARATOR}{text}{_SEPARATOR}"
     return text
 
@@ -184,9 +185,6 @@ class Normalization:
     if self.words:
       return unicodedata.category(char) == "Mn"
     return unicodedata.combining(char) > 0
-
-  def _is_word(self, char: str) -> bool:
-    return is_punctuation(char) or self.split_chinese and is_chinese(char)
 
 
 # Tokenizers share what has been looked up.

@@ -314,8 +314,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   def piece_to_id(self, piece: str) -> int:
     return self._processor.piece_to_id(piece)
 
-  def _starts_word(self, piece: str) -> bool:
-    return starts_word(piece)
+  _starts_word = staticmethod(starts_word)
 
 
 WordPieceTokenizer = wordpiece.WordPieceTokenizer

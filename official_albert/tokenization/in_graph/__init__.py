@@ -4,9 +4,6 @@ Each layer returns the ids and offsets of the corresponding tokenizer in
 `official_albert.tokenization`.
 """
 
-from official_albert.tokenization.in_graph.normalization_layer import (
-  EncodedTexts,
-)
 from official_albert.tokenization.in_graph.text_layers import (
   TEXT_LAYERS,
   SentencePieceTextLayer,
@@ -14,5 +11,4 @@ from official_albert.tokenization.in_graph.text_layers import (
   WordPieceTextLayer,
   pack_available,
   pack_pair,
-  space_class,
 )
