@@ -200,7 +200,6 @@ _REFUSALS_OF_A_RUN = [
   ),
   (_FOREIGN, "data.settings.labels was ['bad', 'good'] at the last start"),
   (["--learning_rate=0.01"], "learning_rate was 0.003 at the last start and"),
-  (["--num_train_epochs=11"], "num_train_steps was 75 at the last start and"),
   (["--num_train_epochs=11"], "--allow_changed_settings to continue"),
   (["--albert_dropout=0.5"], "holds a run with hidden_dropout_prob 0.0, but"),
   (["--nodo_train", *_SHARE], "was not trained with --dev_share=0.2"),

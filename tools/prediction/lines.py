@@ -1,26 +1,9 @@
 """Reads the rows to predict, and writes a line with the answer to each.
 
-Rows come one at a time from files or the command line:
-
-    --input_file=a.tsv,b.csv.gz,c.jsonl   tables, see tasks/common/rows.py
-    --input_file=lines.txt                one text per line
-
-Texts may be empty. Predictions are a table or JSON lines. The fields of an
-answer (`tasks.answer_fields`) depend on the task:
-
-    classes     id, prediction, probability of each label
-    number      id, prediction
-    options     id, prediction (A to D), probability of each option
-    answers     id, prediction, probability, start, end (, null_score_diff);
-                JSON lines also hold the n best answers
-    masks       id, prediction: the best piece for each [MASK], probability;
-                JSON lines hold a list of masks, each with its k best
-    vector      id, the numbers of the pooled output
-    swapped     id, prediction: the probability that B comes before A
-
-A row without an id of its own has its number as the id. A row that the model
-refuses has empty cells in a table; in JSON lines, the prediction null and an
-error.
+Rows come one at a time from tables (tasks/common/rows.py), from files with one
+text per line, or from the command line. Predictions are a table or JSON lines,
+with the fields of `tasks.answer_fields`; docs/finetuning.md, "Predicting",
+describes them.
 
 A cell of a table cannot contain tabs and line breaks, so spaces replace them;
 JSON lines keep the text. Numbers have nine digits, which represent a float32
