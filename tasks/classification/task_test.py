@@ -189,7 +189,6 @@ def test_features(tmp_path):
     [0, 0, 0, 0],
     [0, 0, 1, 1],
   ]
-  assert [f["example_id"] for f in found] == [0, 1, 2, 3, 4]
   assert [f["label_ids"] for f in found] == [0, 2, 0, 0, 1]
   # The longer text of a pair is truncated; regression labels are numbers.
   rows = [TextExample("0", "a b", "c d e a", "1.5"), TextExample("1", "b")]

@@ -99,7 +99,7 @@ def _write_split(
   # All examples fit into memory: the largest data set takes under a gigabyte.
   records: list[bytes] = []
   tokens = unknown = 0
-  rest = iter(examples)
+  rest = ({**x, "example_id": place} for place, x in enumerate(examples))
   while block := list(itertools.islice(rest, _BLOCK)):
     rows = {f.name: _pad(f, block) for f in features}
     tokens += int(rows["input_mask"].sum())

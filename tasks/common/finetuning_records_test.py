@@ -22,7 +22,6 @@ _EXAMPLES = [
   {
     "input_ids": [2, *range(5, 5 + number % 4), 3],
     "segment_ids": [0, *[number % 2] * (number % 4 + 1)],
-    "example_id": number,
     "label_ids": number % 3,
   }
   for number in range(11)
@@ -88,8 +87,7 @@ def test_records_are_padded_with_zeros(make, monkeypatch, block):
 def test_several_sequences_of_an_example(make):
   options = [[2, 5, 3], [2, 3], [2, 5, 5, 5, 3]]
   segments = [[0, 1, 1], [0, 0], [1] * 5]
-  example = {"input_ids": options, "segment_ids": segments}
-  example |= {"example_id": 0, "label_ids": 2}
+  example = {"input_ids": options, "segment_ids": segments, "label_ids": 2}
   schema = tfrecords.multiple_choice_schema(_LENGTH, 3)
   rows = read(build(make(schema=schema, examples=[example]), "dev"))
   expected = [ids + [0] * (_LENGTH - len(ids)) for ids in options]

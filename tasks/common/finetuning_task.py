@@ -95,7 +95,8 @@ class FinetuningTask(abc.ABC):
     """Yields the features of each record.
 
     They are a list for a token sequence, which may be shorter than S, a list of
-    lists for several sequences, otherwise a number. `input_mask` is added.
+    lists for several sequences, otherwise a number. `input_mask` and
+    `example_id` are added.
     """
 
   def record_settings(self, split: str) -> dict[str, Any]:
@@ -375,10 +376,8 @@ class LabelTask(FinetuningTask):
     """Returns the metrics of predicted classes or numbers [N]."""
 
   def features(self, split: str) -> Iterator[dict[str, Any]]:
-    names = "example_id", "label_ids", "input_ids", "segment_ids"
-    labeled = zip(self.gold(split), self.sequences(split))
-    for number, (label, sequence) in enumerate(labeled):
-      yield dict(zip(names, (number, label, *sequence)))
+    for label, (ids, segments) in zip(self.gold(split), self.sequences(split)):
+      yield {"label_ids": label, "input_ids": ids, "segment_ids": segments}
 
   def ids(self, split: str) -> list[str]:
     """Returns the ids of the examples in files of predictions."""

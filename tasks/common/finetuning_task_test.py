@@ -82,7 +82,6 @@ def example(number):
   return {
     "input_ids": ids,
     "segment_ids": [0] * tokens,
-    "example_id": number,
     "label_ids": number / 4,
   }
 

@@ -8,9 +8,6 @@ from typing import Callable, Mapping, Optional, Sequence
 from official_albert import tokenization
 from official_albert.settings import check, setting
 
-# What a user's own table has columns of.
-COLUMN_ROLES = ("text", "text_b", "label", "id")
-
 
 @dataclasses.dataclass(frozen=True)
 class Recipe:
@@ -133,4 +130,5 @@ class TaskOptions:
   @property
   def columns(self) -> dict[str, str]:
     """The columns of the user's own data by role."""
-    return {role: getattr(self, f"{role}_column") for role in COLUMN_ROLES}
+    roles = ("text", "text_b", "label", "id")
+    return {role: getattr(self, f"{role}_column") for role in roles}

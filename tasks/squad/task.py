@@ -103,11 +103,10 @@ class SquadTask(finetuning_task.FinetuningTask):
     return len(self.windows("train"))
 
   def features(self, split: str) -> Iterator[dict[str, Any]]:
-    for number, window in enumerate(self.windows(split)):
+    for window in self.windows(split):
       yield {
         "input_ids": window.input_ids,
         "segment_ids": window.segment_ids(),
-        "example_id": number,
         "start_positions": window.start_position,
         "end_positions": window.end_position,
         "is_impossible": window.start_position == 0,
