@@ -84,7 +84,11 @@ def test_fixed_length(
   np.testing.assert_allclose(found, exact, atol=tolerance)
 
 
-def test_bad_functions_leave_nothing(source, tmp_path, monkeypatch, capfd):
+def test_failed_exports_leave_nothing(source, tmp_path, monkeypatch, capfd):
+  for length in (38, 1):
+    with pytest.raises(ValueError, match=f"is {length}, .* from 2 to 37"):
+      export(source, tmp_path / "new", "none", length)
+
   def refused(message, function, dtype=tf.float32):
     monkeypatch.setattr(
       source.module,
@@ -101,17 +105,13 @@ def test_bad_functions_leave_nothing(source, tmp_path, monkeypatch, capfd):
   assert not os.listdir(tmp_path)
 
 
-def opened(path, head=""):
-  return source_lib.open_source(str(path), head=head, with_texts=False)
-
-
 @pytest.mark.parametrize(
   "quantization, tolerance", [("none", 1e-5), ("int8", 0.02)]
 )
 def test_the_python_of_the_page(tmp_path, monkeypatch, quantization, tolerance):
   monkeypatch.chdir(tmp_path)
   toy_runs.write_finetuned("run", "text_classification", ("bad", "good"))
-  source = opened("run")
+  source = source_lib.open_source("run", with_texts=False)
   tflite_export.write_folder(source, "phone", quantization, 11)
   assert sorted(os.listdir("phone")) == [
     *("albert_config.json", "export.json", "labels.txt"),
@@ -130,15 +130,3 @@ def test_the_python_of_the_page(tmp_path, monkeypatch, quantization, tolerance):
     np.testing.assert_allclose(
       probabilities, list(answer.probabilities.values()), atol=tolerance
     )
-
-
-def test_a_failed_export_leaves_nothing(tmp_path):
-  toy_runs.write_finetuned(str(tmp_path / "run"), "race", max_qa_length=9)
-  source = opened(tmp_path / "run")
-  assert source.module.plain_inputs["input_ids"] == "B 4 S"
-  for length in (41, 1):
-    with pytest.raises(ValueError, match=f"is {length}, .* from 2 to 40"):
-      tflite_export.write_folder(
-        source, str(tmp_path / "new"), sequence_length=length
-      )
-  assert os.listdir(tmp_path) == ["run"]
