@@ -13,6 +13,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence
 import tensorflow as tf
 
 from official_albert.serving import frozen_encoder, request_checks
+from official_albert.settings import check_number
 from official_albert.tokenization import in_graph
 
 Tensors = dict[str, tf.Tensor]
@@ -62,15 +63,12 @@ class ServedModule(tf.Module):
     self.config = model.config
     self.text_layer = text_layer
     self.max_seq_length = max_seq_length
+    check_number("max_seq_length", max_seq_length, least=1)
     pieces = text_layer.vocab_size if text_layer else 0
     self.config.check_fits(pieces, max_seq_length, self.takes_pairs)
     if self.config.type_vocab_size < 2:
       self.text_signatures = tuple(
         name for name in self.text_signatures if name not in _OF_PAIRS
-      )
-    if max_seq_length < 1:
-      raise ValueError(
-        f"max_seq_length is {max_seq_length}, but must be at least 1."
       )
     if text_layer:
       self.cls_id = text_layer.cls_id

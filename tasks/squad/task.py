@@ -41,9 +41,6 @@ class SquadTask(finetuning_task.FinetuningTask):
     has_impossible: whether questions may have no answer, as in SQuAD 2.0.
   """
 
-  _threshold: Optional[float]
-  _scored: dict[str, Optional[float]]
-
   def __init__(self, name: str, options: TaskOptions):
     super().__init__(name, options, RECIPES[name])
     self.has_impossible = name == "squad_v2"
@@ -51,16 +48,12 @@ class SquadTask(finetuning_task.FinetuningTask):
     if self.has_impossible and options.null_score_diff_threshold is None:
       self.best_metric = "best_f1"  # Each checkpoint has its own threshold.
     self._windows: dict[str, Sequence[Window]] = {}
-
-  def on_records(self, *args, **kwargs) -> Any:
-    task = super().on_records(*args, **kwargs)
     # The threshold is set by the evaluation, and used for other splits after
     # it; and that of the metrics, by split.
-    task._threshold = self.options.null_score_diff_threshold
-    if task._threshold is None:
-      task._threshold = self.options.chosen_threshold
-    task._scored = {}
-    return task
+    self._threshold = options.null_score_diff_threshold
+    if self._threshold is None:
+      self._threshold = options.chosen_threshold
+    self._scored: dict[str, Optional[float]] = {}
 
   def sources(self, split: str) -> list[str]:
     if path := self.options.file_of(split):
@@ -230,7 +223,9 @@ class SquadTask(finetuning_task.FinetuningTask):
     values = metrics.score_answers(
       metrics.gold_answers(self.examples(split)), answers, threshold
     )
-    self._scored[split] = applied = values.get("null_score_diff_threshold")
+    applied = values.get("null_score_diff_threshold")
+    # A new dict: the tasks of several runs are copies of one.
+    self._scored = {**self._scored, split: applied}
     if split == self.eval_split:
       self._threshold = values.get(metrics.CHOSEN_THRESHOLD, applied)
     return values
