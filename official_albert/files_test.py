@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
@@ -141,7 +142,7 @@ def test_a_folder_in_use_is_not_replaced(tmp_path, path):
   assert os.listdir(tmp_path / "a") == ["x"]
 
 
-def test_a_lock_is_held_until_it_is_closed(tmp_path):
+def test_a_lock_is_held_until_it_is_closed(tmp_path, monkeypatch):
   path = str(tmp_path / "lock")
   held = files.lock(path, "taken")
   with pytest.raises(OSError, match="^taken$"):
@@ -158,14 +159,10 @@ def test_a_lock_is_held_until_it_is_closed(tmp_path):
     files.lock(path, "taken")
   child.communicate(b"\n")
   files.lock(path, "taken").close()
-
-
-def test_a_file_system_without_locks(tmp_path, monkeypatch):
-  def no_locks(file, how):
-    raise OSError(errno.ENOLCK, "No locks available")
-
-  monkeypatch.setattr(fcntl, "flock", no_locks)
-  files.lock(str(tmp_path / "lock"), "taken").close()
+  # A file system may have no locks.
+  error = OSError(errno.ENOLCK, "No locks available")
+  monkeypatch.setattr(fcntl, "flock", mock.Mock(side_effect=error))
+  files.lock(path, "taken").close()
 
 
 def test_checks_make_nothing(tmp_path, monkeypatch):
@@ -277,10 +274,7 @@ def test_wrong_paths_are_refused(
   with pytest.raises(kind, match=f"^{message}.*: (name|make) "):
     refuse(path)
   assert (tmp_path / "a.txt").read_text() == "text"
-
-
-def test_a_read_only_folder_is_refused(tmp_path, monkeypatch):
-  # Root may write everywhere.
+  # Root may write in a read-only folder.
   monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)
   with pytest.raises(PermissionError) as caught:
     files.check_file(str(tmp_path / "x.png"))

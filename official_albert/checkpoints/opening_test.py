@@ -233,9 +233,6 @@ def test_a_checkpoint_of_another_size(tmp_path):
     loading.read_checkpoint(str(tmp_path / "model.ckpt"))
 
 
-# Checkpoints of this package.
-
-
 def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):
   source = golden(head="none")
   model = AlbertModel(source.config)

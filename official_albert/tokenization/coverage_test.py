@@ -7,11 +7,11 @@ import pytest
 from official_albert import tokenization
 from official_albert.testing import toy_vocabulary
 
-_SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-
 
 def _wordpiece(pieces, *rules, **more):
-  content = "\n".join([*_SPECIAL, *pieces]).encode()
+  content = "\n".join(
+    [*tokenization.WORDPIECE_SPECIAL_PIECES, *pieces]
+  ).encode()
   return tokenization.WordPieceTokenizer(content, *rules, **more)
 
 

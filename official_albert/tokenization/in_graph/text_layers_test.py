@@ -59,14 +59,11 @@ def files(tmp_path_factory) -> dict[str, pathlib.Path]:
   folder = tmp_path_factory.mktemp("vocabulary")
   vocab = folder / "vocab.txt"
   vocab.write_text("\n".join([*_PIECES, "", ""]), "utf-8")
-  model = folder / "tiny.model"
-  model.write_bytes(
-    toy_vocabulary.train(
-      _SENTENCES,
-      97,
-      user_defined_symbols='(,),",-,.,–,£,€,able,▁able',
-      character_coverage=1.0,
-    )
+  symbols = '(,),",-,.,–,£,€,able,▁able'
+  model = text_offsets_test.train(
+    *(folder / "tiny.model", _SENTENCES),
+    vocab_size=97,
+    user_defined_symbols=symbols,
   )
   return {"sentencepiece": model, "wordpiece": vocab}
 
@@ -80,24 +77,12 @@ def odd_files(tmp_path_factory) -> dict[str, pathlib.Path]:
   }
 
 
-@pytest.fixture(scope="module")
-def python(files) -> tokenization.SentencePieceTokenizer:
-  return tokenization.SentencePieceTokenizer(files["sentencepiece"])
-
-
-@pytest.fixture(scope="module")
-def graph(files) -> text_layers.SentencePieceTextLayer:
-  return text_layers.SentencePieceTextLayer(files["sentencepiece"])
-
-
 def make_pair(kind: str, file: pathlib.Path, lower_case: bool = True, **rules):
   """Returns the tokenizer of Python and that of the graph."""
-  name = {"sentencepiece": "spm_model_file", "wordpiece": "vocab_file"}[kind]
-  python = tokenization.open_tokenizer(
-    **{name: str(file)}, lower_case=lower_case, **rules
+  return tuple(
+    classes[kind](str(file), lower_case, **rules)
+    for classes in (tokenization.TOKENIZERS, text_layers.TEXT_LAYERS)
   )
-  layer = text_layers.TEXT_LAYERS[kind](str(file), lower_case, **rules)
-  return python, layer
 
 
 def _differing(pair, *batches: list[str]) -> list[tuple]:
@@ -304,7 +289,8 @@ def test_the_first_ids_of_long_texts(files, kind):
   _assert_same(fill_mask(tf.constant(brief)), fill_mask(tf.constant(masked)))
 
 
-def test_fill_mask_packs_each_text(graph, python):
+def test_fill_mask_packs_each_text(files):
+  python, graph = make_pair("sentencepiece", files["sentencepiece"])
   bodies = {
     "the [MASK] by the River": [
       *python.encode("the"), 4, *python.encode("by the river")
