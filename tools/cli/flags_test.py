@@ -120,12 +120,6 @@ def test_training():
 def test_training_refusals():
   check_refusals(
     _TRAINING,
-    (None, ["--train_batch_size=12x"], "train_batch_size must be integers"),
-    (
-      None,
-      ["--phase_steps=9,4", "--train_batch_size=8,6,7"],
-      "train_batch_size has 3 values for 2 phases",
-    ),
     ({"num_hidden_groups": 2}, ["--random_depths=2,5"], "2 groups and"),
     ({}, ["--random_depths=2,x"], "random_depths must be integers"),
   )
@@ -194,6 +188,8 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
     ),
     (["--recipe=bas_gpu"], "recipe is 'bas_gpu', but must be one of base_tpu"),
     # From here on, flags are accepted.
+    (["--model_dir=x", "--train_batch_size=12x"], "size must be integers"),
+    (["--model_dir=x", "--train_batch_size=8,6,7"], "3 values for 1 phases"),
     (["--output_dir", f"{tmp_path}/file"], "file is a file: name a folder."),
     (phases, "phases have 3 steps together, but num_train_steps is 7"),
     (half, "TPUs multiply in bfloat16, not in float16"),
