@@ -246,12 +246,12 @@ def pack_segments(
   """
   flat = [x.merge_dims(1, -1) if x.shape.rank > 2 else x for x in segments]
   first, second = flat if len(flat) == 2 else (*flat, None)
-  room = seq_length - 1 - len(flat)
   has_room = request_checks.refuse_unless(
-    tf.greater_equal(room, 0), "seq_length is too small for [CLS] and [SEP]"
+    tf.greater(seq_length, len(flat)),
+    "seq_length is too small for [CLS] and [SEP]",
   )
-  room = request_checks.after_checks([has_room], room)
-  packed = in_graph.pack_available(first, second, room, cls_id, sep_id)
+  checked = request_checks.after_checks([has_room], seq_length)
+  packed = in_graph.pack_pair(first, second, checked, cls_id, sep_id)
   shape = tf.stack([first.nrows(out_type=tf.int32), seq_length])
   padding = [[0, 0], [0, seq_length - tf.shape(packed["input_ids"])[1]]]
   # The reshape sets the static shapes.

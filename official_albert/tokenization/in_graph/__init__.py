@@ -9,6 +9,5 @@ from official_albert.tokenization.in_graph.text_layers import (
   SentencePieceTextLayer,
   TextLayer,
   WordPieceTextLayer,
-  pack_available,
   pack_pair,
 )

@@ -405,30 +405,23 @@ def space_class() -> str:
 def pack_pair(
   ids_a: tf.RaggedTensor,
   ids_b: Optional[tf.RaggedTensor],
-  max_seq_length: int,
+  max_seq_length: Union[int, tf.Tensor],
   cls_id: int,
   sep_id: int,
 ) -> dict[str, tf.Tensor]:
   """Applies `tokenization.pack_pair` to each row of ids and pads with 0.
+
+  A tensor `max_seq_length` <int32>[] is not checked: it has room for [CLS] and
+  the [SEP] of each text.
 
   Returns:
     `input_ids`, `input_mask` and `segment_ids` <int32>[B, S]. S is the length
     of the longest sequence of the batch.
   """
   texts = 1 if ids_b is None else 2
-  available = tokenization.available_tokens(max_seq_length, texts)
-  return pack_available(ids_a, ids_b, available, cls_id, sep_id)
-
-
-def pack_available(
-  ids_a: tf.RaggedTensor,
-  ids_b: Optional[tf.RaggedTensor],
-  available: Union[int, tf.Tensor],
-  cls_id: int,
-  sep_id: int,
-) -> dict[str, tf.Tensor]:
-  """Packs like `pack_pair`, with `available` tokens besides [CLS] and [SEP]."""
-  available = tf.cast(available, ids_a.row_splits.dtype)
+  if isinstance(max_seq_length, int):
+    tokenization.available_tokens(max_seq_length, texts)
+  available = tf.cast(max_seq_length - 1 - texts, ids_a.row_splits.dtype)
   length_a = ids_a.row_lengths()  # [B]
   length_b = tf.zeros_like(length_a) if ids_b is None else ids_b.row_lengths()
   # As in `tokenization.pack_pair`.
