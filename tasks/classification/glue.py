@@ -52,14 +52,10 @@ class GlueTask:
   dev_splits: tuple[str, ...] = ("dev",)
   submissions: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
-  def __post_init__(self):
-    if not self.submissions:
-      object.__setattr__(self, "submissions", {"test": f"{self.folder}.tsv"})
-
   @property
   def test_splits(self) -> tuple[str, ...]:
     """The splits without labels."""
-    return tuple(self.submissions)
+    return tuple(self.submissions or ("test",))
 
 
 _BINARY = ("0", "1")
@@ -219,7 +215,8 @@ def write_predictions(
     # Adding 0 turns -0.0 into 0.0.
     predictions = [f"{x:.3f}" for x in np.clip(table.values, 0.0, 5.0) + 0.0]
   rows = zip(("index", *table.ids), ("prediction", *predictions))
-  path = os.path.join(folder, task.submissions[split])
+  file = task.submissions.get(split, f"{task.folder}.tsv")
+  path = os.path.join(folder, file)
   text = "".join(f"{guid}\t{prediction}\n" for guid, prediction in rows)
   files.write_text(path, text)
   return path

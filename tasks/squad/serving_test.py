@@ -40,7 +40,6 @@ _CONTEXTS = [
   "\u3000 \t",
   "oil and oil and oil and oil and the oil " * 3,
 ]
-_VERSIONS = pytest.mark.parametrize("version", ["squad1", "squad2"])
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +121,7 @@ def _assert_equal(got, expected, contexts):
       assert odds == pytest.approx(answer.null_odds, abs=1e-5)
 
 
-@_VERSIONS
+@pytest.mark.parametrize("version", ["squad1", "squad2"])
 def test_equals_python(models, tokenizer, answer, version):
   got = answer[version](
     question=tf.constant(_QUESTIONS), context=tf.constant(_CONTEXTS)
