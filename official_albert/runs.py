@@ -160,7 +160,8 @@ class Start:
       ValueError: the checkpoints belong to another model or tokenizer, or
         settings that shape the result have changed.
     """
-    if not list_checkpoints(model_dir):
+    numbered = list_checkpoints(model_dir)
+    if not numbered:
       return []
     config_path = os.path.join(model_dir, CONFIG_FILE)
     if files.exists(config_path):
@@ -191,7 +192,7 @@ class Start:
     )
     if shaping and not self.allow_changed_settings:
       raise ValueError(
-        f"{model_dir} holds a run at step {newest_step(model_dir):,} with "
+        f"{model_dir} holds a run at step {step_of(numbered[-1]):,} with "
         f"other settings ({shaping}): give the old values, another folder, or "
         "--allow_changed_settings to continue with the new ones."
       )
@@ -310,11 +311,6 @@ def read_best(model_dir: str) -> Optional[BestRecord]:
     return None
 
 
-def best_prefix(model_dir: str, record: Mapping[str, Any]) -> str:
-  """Returns the prefix of the checkpoint that `record` names."""
-  return os.path.join(model_dir, BEST_FOLDER, record["checkpoint"])
-
-
 def list_checkpoints(model_dir: str) -> list[str]:
   """Returns the prefixes of the complete checkpoints in a folder, by step."""
   # `training` refuses folders whose names are globs, as TensorFlow does.
@@ -325,11 +321,6 @@ def list_checkpoints(model_dir: str) -> list[str]:
 def step_of(path: str) -> int:
   """Returns the step at the end of a checkpoint's name."""
   return int(path.rsplit("-", 1)[-1])
-
-
-def newest_step(model_dir: str) -> int:
-  """Returns the step of the newest checkpoint; 0 if there is none."""
-  return max(map(step_of, list_checkpoints(model_dir)), default=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -399,7 +390,7 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
   if checkpoint != LATEST:
     best = read_best(path)
     if best:
-      return best_prefix(path, best)
+      return os.path.join(path, BEST_FOLDER, best["checkpoint"])
     if checkpoint == BEST:
       raise FileNotFoundError(
         f"{path} keeps no best checkpoint, because it was trained without "
@@ -419,11 +410,6 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
     if found:
       return prefixes[0]
   raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
-
-
-def is_best(prefix: str) -> bool:
-  """Returns whether a checkpoint is the best one of a run."""
-  return os.path.basename(os.path.dirname(prefix)) == BEST_FOLDER
 
 
 def folders_of(prefix: str) -> list[str]:

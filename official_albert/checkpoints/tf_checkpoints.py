@@ -76,7 +76,7 @@ def read(
       "--include_optimizer."
     )
   _include_scale(result, scale)
-  if runs.is_best(prefix):
+  if os.path.basename(os.path.dirname(prefix)) == runs.BEST_FOLDER:
     # A best checkpoint has only weights, but its name has the step.
     with contextlib.suppress(ValueError):  # "model.ckpt-best" of others.
       step = np.int64(runs.step_of(prefix))

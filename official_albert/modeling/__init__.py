@@ -20,15 +20,9 @@ from official_albert.modeling.fused_ops import (
 from official_albert.modeling.heads import (
   ClassificationHead,
   MaskedLMHead,
-  SentenceOrderHead,
   fold_target_scale,
 )
-from official_albert.modeling.inputs import (
-  INPUTS,
-  FeatureModel,
-  check_ids,
-  named_inputs,
-)
+from official_albert.modeling.inputs import INPUTS, FeatureModel, check_ids
 from official_albert.modeling.layers import (
   Dense,
   LayerNorm,

@@ -30,14 +30,8 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
     super().__init__(config, **kwargs)
 
     def table(name: str, rows: int) -> tf.Variable:
-      return self.add_weight(
-        name=name,
-        shape=[rows, config.embedding_size],
-        initializer=tf.keras.initializers.TruncatedNormal(
-          stddev=config.initializer_range
-        ),
-        experimental_autocast=False,  # Embeddings are summed in float32.
-      )
+      size, initializer = config.embedding_size, layers.normal(config)
+      return self.add_weight(name, [rows, size], initializer=initializer)
 
     self.word_embeddings = table("word_embeddings", config.vocab_size)
     self.token_type_embeddings = table(
@@ -52,9 +46,7 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
     self.projection = None
     if config.has_projection:
       name = "embedding_hidden_mapping_in"
-      self.projection = layers.dense(
-        config.hidden_size, config.initializer_range, name, self.dtype_policy
-      )
+      self.projection = layers.dense(self, config.hidden_size, name)
 
   @layers.without_autograph
   def call(

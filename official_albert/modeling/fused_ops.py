@@ -39,32 +39,31 @@ _COMPILES = contextvars.ContextVar("compiles", default=True)
 
 
 @contextlib.contextmanager
-def plain_operations_only() -> Iterator[None]:
+def _within(mode: contextvars.ContextVar, value: bool) -> Iterator[None]:
+  token = mode.set(value)
+  try:
+    yield
+  finally:
+    mode.reset(token)
+
+
+def plain_operations_only() -> contextlib.AbstractContextManager:
   """Disables XLA and custom gradients in this context, for exported graphs.
 
   The program that loads an exported graph may lack XLA, and may differentiate
   the graph twice or with a persistent tape. Values and gradients are the same
   but take more operations.
   """
-  token = _PLAIN_OPERATIONS.set(True)
-  try:
-    yield
-  finally:
-    _PLAIN_OPERATIONS.reset(token)
+  return _within(_PLAIN_OPERATIONS, True)
 
 
-@contextlib.contextmanager
-def without_compilation() -> Iterator[None]:
-  """Computes the chains without XLA in this context, for the same results.
+def without_compilation() -> Any:
+  """Computes the chains without XLA in this context or decorated function.
 
-  That is for devices that XLA cannot compile for. Training takes longer:
-  docs/results/benchmarks.md has a table.
+  That is for devices that XLA cannot compile for. The results are the same, but
+  training takes longer: docs/results/benchmarks.md has a table.
   """
-  token = _COMPILES.set(False)
-  try:
-    yield
-  finally:
-    _COMPILES.reset(token)
+  return _within(_COMPILES, False)
 
 
 def _on_tpu() -> bool:
@@ -144,20 +143,20 @@ def product(
   (see `where_products_round`), this multiplies in float32, in the same time.
   """
 
+  def product_of(a, b):
+    wide = [tf.cast(x, tf.float32) for x in (a, b)]
+    return tf.cast(tf.matmul(*wide, transpose_a, transpose_b), a.dtype)
+
   @_with_gradient  # A tape would keep the operands in float32.
   def chain(a, b):
     def gradient(dy):
-      if transpose_a:
-        da = _wide_product(b, dy, transpose_b, True)
-      else:
-        da = _wide_product(dy, b, False, not transpose_b)
-      if transpose_b:
-        db = _wide_product(dy, a, True, transpose_a)
-      else:
-        db = _wide_product(a, dy, not transpose_a, False)
-      return da, db
+      # A graph does not compute the product again.
+      with tf.GradientTape() as tape:
+        tape.watch((a, b))
+        y = product_of(a, b)
+      return tape.gradient(y, (a, b), dy)
 
-    return _wide_product(a, b, transpose_a, transpose_b), gradient
+    return product_of(a, b), gradient
 
   def exact():
     return tf.matmul(a, b, transpose_a, transpose_b)
@@ -165,11 +164,6 @@ def product(
   if a.dtype != tf.bfloat16:
     return exact()
   return where_products_round(exact, lambda: chain(a, b))
-
-
-def _wide_product(a, b, transpose_a, transpose_b):
-  wide = [tf.cast(x, tf.float32) for x in (a, b)]
-  return tf.cast(tf.matmul(*wide, transpose_a, transpose_b), a.dtype)
 
 
 def wide(dtype: tf.DType) -> tf.DType:
@@ -444,9 +438,7 @@ def attention_probs(
 
 def _hits(logits, labels):
   # In span prediction, the classes are positions and their number varies.
-  count = logits.shape[-1]
-  count = tf.shape(logits)[-1] if count is None else count
-  classes = tf.range(tf.cast(count, labels.dtype), dtype=labels.dtype)
+  classes = tf.range(tf.shape(logits, labels.dtype)[-1])
   return classes == labels[..., None]
 
 

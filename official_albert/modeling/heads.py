@@ -1,4 +1,4 @@
-"""Heads: masked LM, sentence order, and classes of a whole sequence.
+"""Heads: masked LM, and classes of a whole sequence.
 
 Reference: google-research/albert run_pretraining.py (get_masked_lm_output,
 get_sentence_order_output), classifier_utils.py (create_model).
@@ -27,22 +27,14 @@ class MaskedLMHead(layers.ConfiguredLayer):
 
   def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     super().__init__(config, autocast=False, **kwargs)
-    self.transform = layers.dense(
-      config.embedding_size,
-      config.initializer_range,
-      "transform",
-      self.dtype_policy,
-    )
+    self.transform = layers.dense(self, config.embedding_size, "transform")
     self.layer_norm = layers.LayerNorm(
       name="LayerNorm", dtype=self.dtype_policy
     )
     # Keras' .h5 files need unique names, and other heads use output_bias.
     with tf.name_scope(self.name):
       self.output_bias = self.add_weight(
-        name="output_bias",
-        shape=[config.vocab_size],
-        initializer="zeros",
-        experimental_autocast=False,
+        "output_bias", [config.vocab_size], initializer="zeros"
       )
 
   @layers.without_autograph
@@ -107,26 +99,19 @@ class ClassificationHead(layers.ConfiguredLayer):
     self.target_scale = None
     if has_target_scale:
       self.target_scale = self.add_weight(
-        name="target_scale",
-        shape=[2],
+        "target_scale",
+        [2],
         dtype=fused_ops.wide(self.variable_dtype),
         initializer="zeros",
         trainable=False,
-        experimental_autocast=False,
       )
     self.output_weights = self.add_weight(
-      name="output_weights",
-      shape=[num_classes, config.hidden_size],
-      initializer=tf.keras.initializers.TruncatedNormal(
-        stddev=config.initializer_range
-      ),
-      experimental_autocast=False,
+      "output_weights",
+      [num_classes, config.hidden_size],
+      initializer=layers.normal(config),
     )
     self.output_bias = self.add_weight(
-      name="output_bias",
-      shape=[num_classes],
-      initializer="zeros",
-      experimental_autocast=False,
+      "output_bias", [num_classes], initializer="zeros"
     )
 
   @layers.without_autograph
@@ -209,17 +194,3 @@ def fold_target_scale(
   mean, std = float(scale[0]), math.exp(scale[1])
   folded = np.asarray(weights, np.float64) * std, bias * std + mean
   return folded[0].astype(np.float32), np.asarray(folded[1], np.float32)
-
-
-@tf.keras.utils.register_keras_serializable(package="official_albert")
-class SentenceOrderHead(ClassificationHead):
-  """Two classes from the pooled output: 0 for in order, 1 for swapped."""
-
-  def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
-    super().__init__(config, 2, **kwargs)
-
-  def get_config(self) -> dict[str, Any]:
-    config = super().get_config()
-    for name in ("num_classes", "dropout_prob", "has_target_scale"):
-      del config[name]
-    return config

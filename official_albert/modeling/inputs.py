@@ -17,44 +17,6 @@ INPUTS = ("input_ids", "input_mask", "segment_ids")
 _SYNONYMS = {"attention_mask": "input_mask", "token_type_ids": "segment_ids"}
 
 
-def named_inputs(
-  features: Mapping[str, tf.Tensor], others: Sequence[str] = ()
-) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-  """Splits features into those named in `INPUTS` and those in `others`.
-
-  Raises:
-    ValueError: `features` is not a dict, lacks `input_ids`, has an unknown
-      name, or has both names of one input.
-  """
-  if not isinstance(features, Mapping):
-    raise ValueError(
-      "the model takes a dict, such as model({'input_ids': ids}), not "
-      f"{type(features).__name__}."
-    )
-  given_names: dict[str, str] = {}
-  for given in sorted(features):
-    name = _SYNONYMS.get(given, given)
-    if name not in (*INPUTS, *others):
-      raise ValueError(
-        f"unknown input {given!r}: the model takes input_ids, input_mask (or "
-        "attention_mask), segment_ids (or token_type_ids)"
-        f"{''.join(f', {other}' for other in others)}."
-      )
-    if name in given_names:
-      raise ValueError(
-        f"{given_names[name]} and {given} are two names of one input: remove "
-        "one of them."
-      )
-    given_names[name] = given
-  if "input_ids" not in given_names:
-    raise ValueError(
-      "the model needs input_ids, got only: "
-      f"{', '.join(sorted(features)) or 'nothing'}."
-    )
-  inputs = {n: features[given_names[n]] for n in INPUTS if n in given_names}
-  return inputs, {n: features[n] for n in given_names if n not in INPUTS}
-
-
 def check_ids(name: str, tensor: tf.Tensor, axes: str = "B S") -> None:
   """Checks that a tensor holds integers and has one dimension for each axis."""
   letters = axes.split()
@@ -171,8 +133,39 @@ class FeatureModel(tf.keras.Model):
   def named_inputs(
     self, features: Mapping[str, tf.Tensor]
   ) -> tuple[dict[str, tf.Tensor], dict[str, tf.Tensor]]:
-    """Calls `named_inputs` with the other features of this model."""
-    return named_inputs(features, self.other_features)
+    """Splits features into those named in `INPUTS` and `other_features`.
+
+    Raises:
+      ValueError: `features` is not a dict, lacks `input_ids`, has an unknown
+        name, or has both names of one input.
+    """
+    if not isinstance(features, Mapping):
+      raise ValueError(
+        "the model takes a dict, such as model({'input_ids': ids}), not "
+        f"{type(features).__name__}."
+      )
+    given_names: dict[str, str] = {}
+    for given in sorted(features):
+      name = _SYNONYMS.get(given, given)
+      if name not in (*INPUTS, *self.other_features):
+        raise ValueError(
+          f"unknown input {given!r}: the model takes input_ids, input_mask (or "
+          "attention_mask), segment_ids (or token_type_ids)"
+          f"{''.join(f', {other}' for other in self.other_features)}."
+        )
+      if name in given_names:
+        raise ValueError(
+          f"{given_names[name]} and {given} are two names of one input: remove "
+          "one of them."
+        )
+      given_names[name] = given
+    if "input_ids" not in given_names:
+      raise ValueError(
+        "the model needs input_ids, got only: "
+        f"{', '.join(sorted(features)) or 'nothing'}."
+      )
+    inputs = {n: features[given_names[n]] for n in INPUTS if n in given_names}
+    return inputs, {n: features[n] for n in given_names if n not in INPUTS}
 
   def fit(self, *args: Any, **kwargs: Any) -> Any:
     """Trains as Keras does, on arrays of ids in range."""

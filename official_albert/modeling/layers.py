@@ -31,7 +31,14 @@ def without_autograph(call: Call) -> Call:
   return decorated
 
 
-class ConfiguredLayer(tf.keras.layers.Layer):
+class _Layer(tf.keras.layers.Layer):
+  """A layer that reads its weights in the variable dtype under any policy."""
+
+  def add_weight(self, *args: Any, **kwargs: Any) -> tf.Variable:
+    return super().add_weight(*args, experimental_autocast=False, **kwargs)
+
+
+class ConfiguredLayer(_Layer):
   """A layer built from an `AlbertConfig`, which is its attribute `config`."""
 
   def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
@@ -48,7 +55,7 @@ class ConfiguredLayer(tf.keras.layers.Layer):
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class LayerNorm(tf.keras.layers.Layer):
+class LayerNorm(_Layer):
   """LayerNorm over the last axis.
 
   Computes in float32, or in float64 for such an input. The result has the
@@ -61,16 +68,9 @@ class LayerNorm(tf.keras.layers.Layer):
     self.epsilon = epsilon
 
   def build(self, input_shape: tf.TensorShape) -> None:
-    def weight(name: str, initializer: str) -> tf.Variable:
-      return self.add_weight(
-        name=name,
-        shape=[input_shape[-1]],
-        initializer=initializer,
-        experimental_autocast=False,
-      )
-
-    self.gamma = weight("gamma", "ones")
-    self.beta = weight("beta", "zeros")
+    size = [input_shape[-1]]
+    self.gamma = self.add_weight("gamma", size, initializer="ones")
+    self.beta = self.add_weight("beta", size, initializer="zeros")
     super().build(input_shape)
 
   def call(self, x: tf.Tensor, training: Optional[bool] = None) -> tf.Tensor:
@@ -92,7 +92,7 @@ def project(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
-class Dense(tf.keras.layers.Dense):
+class Dense(_Layer, tf.keras.layers.Dense):
   """Keras' layer, without activation, whose products are rounded to nearest.
 
   The bias is added in float32. With `is_wide`, all is computed in float32, or
@@ -102,9 +102,6 @@ class Dense(tf.keras.layers.Dense):
   def __init__(self, *args: Any, is_wide: bool = False, **kwargs: Any):
     super().__init__(*args, autocast=False, **kwargs)
     self.is_wide = is_wide
-
-  def add_weight(self, *args: Any, **kwargs: Any) -> tf.Variable:
-    return super().add_weight(*args, experimental_autocast=False, **kwargs)
 
   def call(self, x: tf.Tensor) -> tf.Tensor:
     """Maps <float>[..., I] to <float>[..., O] in the compute dtype."""
@@ -121,21 +118,17 @@ class Dense(tf.keras.layers.Dense):
     return {**super().get_config(), "is_wide": self.is_wide}
 
 
-def dense(
-  units: int,
-  initializer_range: float,
-  name: str,
-  policy: tf.keras.mixed_precision.Policy,
-) -> Dense:
-  """Returns a linear layer with the reference's truncated normal kernel."""
-  return Dense(
-    units,
-    kernel_initializer=tf.keras.initializers.TruncatedNormal(
-      stddev=initializer_range
-    ),
-    name=name,
-    dtype=policy,
-  )
+def normal(
+  config: config_lib.AlbertConfig,
+) -> tf.keras.initializers.Initializer:
+  """Returns the reference's truncated normal."""
+  return tf.keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+
+
+def dense(owner: Any, units: int, name: str) -> Dense:
+  """Returns a linear layer of a layer or model that has a configuration."""
+  kernel, policy = normal(owner.config), owner.dtype_policy
+  return Dense(units, kernel_initializer=kernel, name=name, dtype=policy)
 
 
 def activation(

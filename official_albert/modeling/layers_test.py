@@ -96,7 +96,6 @@ def test_layer_norm_has_the_dtype_of_its_input(policy):
     make(transformer_block.FeedForward, hidden_dropout_prob=0.25),
     layers.LayerNorm(epsilon=1e-6, name="LayerNorm"),
     make(heads.MaskedLMHead, hidden_act="relu"),
-    make(heads.SentenceOrderHead),
     heads.ClassificationHead(AlbertConfig(**CONFIG), 3, 0.25),
     shared_transformer_encoder.SharedTransformerEncoder(
       AlbertConfig(**CONFIG), True

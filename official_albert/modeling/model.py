@@ -61,9 +61,7 @@ class AlbertModel(inputs_lib.FeatureModel):
     self.encoder = shared_transformer_encoder.SharedTransformerEncoder(
       config, recompute_activations, name="encoder", dtype=policy
     )
-    self.pooler = layers.dense(
-      config.hidden_size, config.initializer_range, "pooler", policy
-    )
+    self.pooler = layers.dense(self, config.hidden_size, "pooler")
     self._create_variables()
 
   @layers.without_autograph

@@ -47,10 +47,6 @@ class _Sublayer(layers.ConfiguredLayer):
   its kernels once per step.
   """
 
-  def _dense(self, units: int, name: str) -> tf.keras.layers.Dense:
-    stddev = self.config.initializer_range
-    return layers.dense(units, stddev, name, self.dtype_policy)
-
   def _norm(self) -> layers.LayerNorm:
     return layers.LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
 
@@ -122,10 +118,10 @@ class SelfAttention(_Sublayer):
 
   def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
-    self.query = self._dense(config.hidden_size, "query")
-    self.key = self._dense(config.hidden_size, "key")
-    self.value = self._dense(config.hidden_size, "value")
-    self.output_dense = self._dense(config.hidden_size, "output")
+    self.query = layers.dense(self, config.hidden_size, "query")
+    self.key = layers.dense(self, config.hidden_size, "key")
+    self.value = layers.dense(self, config.hidden_size, "value")
+    self.output_dense = layers.dense(self, config.hidden_size, "output")
     self.layer_norm = self._norm()
 
   def _projections(self):
@@ -189,8 +185,10 @@ class FeedForward(_Sublayer):
 
   def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     super().__init__(config, **kwargs)
-    self.intermediate = self._dense(config.intermediate_size, "intermediate")
-    self.output_dense = self._dense(config.hidden_size, "output")
+    self.intermediate = layers.dense(
+      self, config.intermediate_size, "intermediate"
+    )
+    self.output_dense = layers.dense(self, config.hidden_size, "output")
     self.layer_norm = self._norm()
 
   def _projections(self):

@@ -70,7 +70,7 @@ class HubEncoder(HubObject):
     self,
     albert: modeling.AlbertModel,
     masked_lm: Optional[modeling.MaskedLMHead] = None,
-    sentence_order: Optional[modeling.SentenceOrderHead] = None,
+    sentence_order: Optional[modeling.ClassificationHead] = None,
   ):
     """Traces all functions of a float32 model.
 

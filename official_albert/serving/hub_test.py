@@ -43,7 +43,7 @@ def parts():
   masked_lm = modeling.MaskedLMHead(albert.config)
   hidden = tf.zeros([1, 1, H])
   masked_lm(hidden, tf.zeros([1, 1], tf.int32), albert.embedding)
-  return albert, masked_lm, modeling.SentenceOrderHead(albert.config)
+  return albert, masked_lm, modeling.ClassificationHead(albert.config, 2)
 
 
 @pytest.fixture(scope="module")

@@ -53,11 +53,6 @@ class LossScale(tf.Module):
     self.value.assign(INITIAL)
     self.finite_steps.assign(0)
 
-  def unscale(self, gradients: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Returns the gradients of the loss, given those of the scaled loss."""
-    inverse = 1.0 / self.value
-    return [g * inverse for g in gradients]
-
   def apply_if_finite(
     self,
     optimizer: tf.keras.optimizers.legacy.Optimizer,

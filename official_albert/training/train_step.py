@@ -18,21 +18,6 @@ from official_albert.training.objective import Batch, Ratio
 _MAX_NUMBERS = 1024
 
 
-def make_variables(
-  task: objective.Task, config: TrainConfig, strategy: tf.distribute.Strategy
-) -> tuple[tf.keras.Model, optimization.AlbertOptimizer, Optional[LossScale]]:
-  """Returns a model, its optimizer and, for float16, a loss scale, else None.
-
-  All of their variables exist, because an update cannot create any.
-  """
-  with strategy.scope():
-    model = task.build_model()
-    optimizer = optimization.optimizer_of(config)
-    optimizer.prepare(model)
-    is_float16 = model.compute_dtype == "float16"
-    return model, optimizer, LossScale() if is_float16 else None
-
-
 def make_train_step(
   task: objective.Task,
   model: tf.keras.Model,
@@ -132,7 +117,7 @@ def make_train_step(
       accumulated = (gradients, *_unpacked(sums, structure))
     gradients, totals, metrics = replica.all_reduce("SUM", accumulated)
     if loss_scale:
-      gradients = loss_scale.unscale(gradients)
+      gradients = [g / loss_scale.value for g in gradients]
     norm = tf.linalg.global_norm(gradients)
     # The loop stops the run if the norm is not finite.
     scale = config.clip_norm / tf.maximum(norm, config.clip_norm)

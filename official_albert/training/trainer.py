@@ -20,7 +20,9 @@ from official_albert.train_config import TrainConfig
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training import (
   evaluation,
+  loss_scale,
   objective,
+  optimization,
   preemption,
   reporting,
   train_step,
@@ -70,10 +72,13 @@ class Trainer:
     self._start(tasks, config, report, record)
     report.note("building the model ...")
     tf.keras.utils.set_random_seed(config.seed)
-    self.model, self.optimizer, self._loss_scale = train_step.make_variables(
-      tasks[0], config, strategy
-    )
+    # All variables are created here, because an update cannot create any.
     with strategy.scope():
+      self.model = tasks[0].build_model()
+      self.optimizer = optimization.optimizer_of(config)
+      self.optimizer.prepare(self.model)
+      is_float16 = self.model.compute_dtype == "float16"
+      self._loss_scale = loss_scale.LossScale() if is_float16 else None
       self._seed = tf.Variable(
         config.seed, dtype=tf.int64, trainable=False, name="seed"
       )

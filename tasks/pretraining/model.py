@@ -32,8 +32,9 @@ class AlbertForPretraining(modeling.HeadModel):
     self.masked_lm = modeling.MaskedLMHead(
       config, name="masked_lm", dtype=policy
     )
-    self.sentence_order = modeling.SentenceOrderHead(
-      config, name="sentence_order", dtype=policy
+    # The classes are 0 for sentences in order, 1 for swapped ones.
+    self.sentence_order = modeling.ClassificationHead(
+      config, 2, name="sentence_order", dtype=policy
     )
     self._create_variables("masked_lm_positions")
 
