@@ -159,10 +159,7 @@ class FileTokenizer:
       `input_ids`, `input_mask` (0 for padding) and `segment_ids`, <int32>[B, S]
       each. A single text has B = 1.
     """
-    if padding not in ("longest", "max_length"):
-      raise ValueError(
-        f'padding is {padding!r}, but must be "longest" or "max_length".'
-      )
+    settings.check_choice("padding", padding, ("longest", "max_length"))
     if padding == "max_length" and max_seq_length is None:
       raise ValueError('padding="max_length" needs max_seq_length.')
     longest = sys.maxsize if max_seq_length is None else max_seq_length
