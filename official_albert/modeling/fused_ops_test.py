@@ -90,14 +90,6 @@ _CHAINS = {
     [normal(B, S, H)],
     _NORM,
   ),
-  "norm with bias": (
-    lambda x, gamma, beta, bias, compiled: fused_ops.add_layer_norm(
-      x, bias, None, gamma, beta, 1e-12, compiled
-    ),
-    layer_norm,
-    [normal(B, S, H)],
-    [*_NORM, normal(H, seed=4)],
-  ),
   "norm with bias and residual": (
     lambda x, residual, gamma, beta, bias, compiled: fused_ops.add_layer_norm(
       x, bias, residual, gamma, beta, 1e-12, compiled

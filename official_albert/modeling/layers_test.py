@@ -171,34 +171,6 @@ def test_dropout_of_nearly_nothing_changes_nothing(kind):
   np.testing.assert_allclose(trained, moved, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-  "kind, place",
-  [
-    (transformer_block.SelfAttention, "attention_probs"),
-    (transformer_block.SelfAttention, "hidden"),
-    (transformer_block.FeedForward, "hidden"),
-  ],
-)
-def test_each_sublayer_has_its_dropout(kind, place):
-  rates = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-  rates[f"{place}_dropout_prob"] = 0.5
-  layer = make(kind, initializer_range=0.5, **rates)
-  inputs = [tf.random.stateless_normal([2, 5, 10], SEED)]
-  if kind is transformer_block.SelfAttention:
-    inputs.append(_IDS)
-  plain, dropped, again, other = (
-    layer(*inputs, training, tf.constant(seed)).numpy()
-    for training, seed in (
-      (False, [1, 2]),
-      (True, [1, 2]),
-      (True, [1, 2]),
-      (True, [3, 2]),
-    )
-  )
-  np.testing.assert_array_equal(dropped, again)
-  assert abs(plain - dropped).max() > 0.1 and abs(dropped - other).max() > 0.1
-
-
 def test_the_embedding_is_dropped_at_its_rate():
   layer = make(
     factorized_embedding.FactorizedEmbedding, hidden_dropout_prob=0.25

@@ -33,21 +33,28 @@ def model():
   return AlbertModel(SMALL, name="mine")
 
 
-def test_each_dropout_has_its_own_seed(monkeypatch):
+def test_each_dropout_has_its_rate_and_its_own_seed(monkeypatch):
   """Those of the embedding, of three in each block, and of the classifier."""
-  rates = dict(hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.1)
-  config = dataclasses.replace(SMALL, **rates)
-  seeds = []
+  config = dataclasses.replace(
+    SMALL, hidden_dropout_prob=0.1, attention_probs_dropout_prob=0.2
+  )
+  rates, seeds, logits = [], set(), []
 
   def record(x, rate, training, seed):
-    seeds.append(tuple(seed.numpy()))
-    return x
+    rates.append(rate if training else 0.0)
+    seeds.add(tuple(seed.numpy()))
+    return 2 * x if len(rates) == doubled else x
 
+  tf.keras.utils.set_random_seed(1)
   classifier = AlbertForSequenceClassification(config, 3, 0.5)
   monkeypatch.setattr(layers, "seeded_dropout", record)
-  classifier(batch(), True, tf.constant([1, 2]))
-  assert len(seeds) == 1 + 3 * config.num_hidden_layers + 1
-  assert len({*seeds}) == len(seeds)
+  expected = [0.1, *[0.2, 0.1, 0.1] * config.num_hidden_layers, 0.5]
+  for doubled in range(len(expected) + 1):
+    rates.clear()
+    logits.append(classifier(batch(), True, tf.constant([1, 2]))["logits"])
+    assert rates == expected
+    assert doubled == 0 or np.abs(logits[0] - logits[-1]).max() > 1e-4
+  assert len(seeds) == len(expected)
 
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])

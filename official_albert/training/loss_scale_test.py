@@ -6,8 +6,6 @@ from batch to batch; tests that want no overflow start at 2^12.
 
 from __future__ import annotations
 
-import pathlib
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -20,8 +18,6 @@ from official_albert.training import (
   optimization,
   train_step,
 )
-
-ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(autouse=True)
