@@ -110,15 +110,43 @@ def test_defaults_are_those_of_the_original():
   assert found == (512, 77, 0.15, 3, True, True, 0.1, "static", "sop")
 
 
-def test_compat_also_replaces_by_special_pieces(toy_tokenizer):
-  pair = sentence_pairs.Pair(np.full(30000, 7), np.full(30001, 8), 1)
-  settings = data.ExampleSettings(masking="compat", max_seq_length=1 << 16)
-  masked = examples.create_instance(
+def _assert_frequencies(counts, probabilities):
+  """Each count within 4 standard errors: a chance of 6e-5 to fail."""
+  total = sum(counts)
+  for count, probability in zip(counts, probabilities, strict=True):
+    error = np.sqrt(probability * (1 - probability) / total)
+    assert abs(count / total - probability) <= 4 * error
+
+
+@pytest.mark.parametrize("masking", ["static", "compat"])
+def test_80_10_10(toy_tokenizer, masking):
+  """Only compat also replaces by special pieces."""
+  pair = sentence_pairs.Pair(np.full(30000, 7), np.full(30001, 7), 1)
+  settings = data.ExampleSettings(masking=masking, max_seq_length=1 << 16)
+  made = examples.create_instance(
     pair, toy_tokenizer, settings, np.random.default_rng(0)
   )
-  # 9,000 tokens, of which 1 in 970 becomes any one piece: 9 of each.
-  shown = {*masked.shown[masked.positions].tolist()}
-  assert shown >= toy_tokenizer.special_ids and len(shown) > 90
+  (untouched,) = {*np.delete(made.shown, made.positions).tolist()} - {2, 3}
+  at = made.shown[made.positions]
+  special = {0, 1, 2, 3} if masking == "compat" else set()
+  # 9,000 tokens, of which 1 in 920 to 970 becomes any one piece.
+  assert {*at.tolist()} == {4, *special, *range(5, 97)} and untouched == 7
+  masked, kept = at == 4, at == 7
+  counts = [masked.sum(), kept.sum(), (~masked & ~kept).sum()]
+  _assert_frequencies(counts, [0.8, 0.1, 0.1])
+  # The draws are independent: both neighbors are masked with 0.8^2.
+  both = (masked[:-1:2] & masked[1::2]).sum()
+  _assert_frequencies([both, len(at) // 2 - both], [0.64, 0.36])
+
+
+def test_dynamic_masking_leaves_masks_and_swaps_to_the_training(
+  documents, toy_tokenizer
+):
+  for kind, labels in (("sop", {0}), ("nsp", {0, 1})):
+    settings = _settings(masking="dynamic", sentence_pair=kind)
+    made = _instances(documents, toy_tokenizer, settings)
+    assert {x.label for x in made} == labels
+    assert not any(x.positions.size or (x.shown == 4).any() for x in made)
 
 
 def _measure(documents, tokenizer, settings, dupe_factor, seed):
@@ -262,10 +290,20 @@ def _starts(*segments):
 @pytest.mark.parametrize(
   ("favor_shorter", "expected"), [(True, [6, 3, 2]), (False, [2, 3, 6])]
 )
-def test_ngram_lengths_have_their_probabilities(favor_shorter, expected):
+def test_ngram_lengths_have_their_probabilities(
+  favor_shorter, expected, monkeypatch
+):
   thresholds = _settings(favor_shorter_ngram=favor_shorter).ngram_thresholds
   shares = np.diff(thresholds, prepend=0, append=1)
   np.testing.assert_allclose(shares, np.array(expected) / 11)
+  # The lengths as they are drawn; two units of A are too near to its end.
+  monkeypatch.setattr(
+    examples, "_take_ngrams", lambda edges, units, ends, budget: ends - units
+  )
+  starts, separator = _starts([1] * 9000, [1])
+  rng = np.random.default_rng(1)
+  lengths = examples.choose_ngrams(starts, separator, 3, thresholds, rng)
+  _assert_frequencies(np.bincount(lengths)[1:], shares)
 
 
 @pytest.mark.parametrize(
