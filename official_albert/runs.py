@@ -188,7 +188,7 @@ class Start:
     shaping = "; ".join(
       change
       for name, change in changes.items()
-      if _last_part(name) not in OF_THE_MACHINE
+      if name.rpartition(".")[2] not in OF_THE_MACHINE
     )
     if shaping and not self.allow_changed_settings:
       raise ValueError(
@@ -208,10 +208,11 @@ class Start:
     new["tensorflow"] = _tensorflow_version()
     changes = {}
     for name in sorted({*old, *new}):
-      if _last_part(name) in FREE or ".tokenizer." in name:
+      last_part = name.rpartition(".")[2]
+      if last_part in FREE or ".tokenizer." in name:
         continue
       before, now = old.get(name), new.get(name)
-      if _last_part(name) == "init_checkpoint":
+      if last_part == "init_checkpoint":
         before, now = (path and files.absolute(path) for path in (before, now))
       if before != now:
         changes[name] = (
@@ -230,10 +231,6 @@ def _flat(value: Any, name: str = "") -> dict[str, Any]:
   else:
     return {name: value}
   return {k: x for part, v in parts.items() for k, x in _flat(v, part).items()}
-
-
-def _last_part(name: str) -> str:
-  return name.rsplit(".", 1)[-1]
 
 
 def write_run(

@@ -9,7 +9,6 @@ from official_albert.distribution.multi_worker import (
   from_chief,
   is_chief,
   naming_lost_workers,
-  num_workers,
 )
 from official_albert.distribution.strategies import (
   host_of,

@@ -12,7 +12,6 @@ from official_albert.modeling.fused_ops import (
   MASKED_SCORE,
   cross_entropy,
   plain_operations_only,
-  product,
   where_products_round,
   wide,
   without_compilation,

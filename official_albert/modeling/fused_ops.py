@@ -30,10 +30,6 @@ MASKED_SCORE = -10000.0
 _GELU_SCALE, _GELU_CUBIC = math.sqrt(2 / math.pi), 0.044715
 _SQRT_HALF = math.sqrt(0.5)
 
-_COMPILED_FUNCTIONS: dict[Callable, Callable] = {}
-# Compiled functions print errors if they outlive TensorFlow at exit.
-atexit.register(_COMPILED_FUNCTIONS.clear)
-
 _PLAIN_OPERATIONS = contextvars.ContextVar("plain_operations", default=False)
 _COMPILES = contextvars.ContextVar("compiles", default=True)
 
@@ -76,15 +72,20 @@ def _uses_xla(compiled: bool) -> bool:
   return compiled and not plain and not _on_tpu()
 
 
+@functools.cache
+def _compiled(function: Callable) -> Callable:
+  return tf.function(function, jit_compile=True, autograph=False)
+
+
+# Compiled functions print errors if they outlive TensorFlow at exit.
+atexit.register(_compiled.cache_clear)
+
+
 def _run(function: Callable, compiled: bool, *arguments: Any) -> Any:
   """Calls `function`, compiled by XLA if requested and possible."""
-  if not _uses_xla(compiled):
-    return function(*arguments)
-  if function not in _COMPILED_FUNCTIONS:
-    _COMPILED_FUNCTIONS[function] = tf.function(
-      function, jit_compile=True, autograph=False
-    )
-  return _COMPILED_FUNCTIONS[function](*arguments)
+  if _uses_xla(compiled):
+    function = _compiled(function)
+  return function(*arguments)
 
 
 def _with_gradient(chain: Callable) -> Callable:

@@ -48,11 +48,7 @@ class AlbertModel(inputs_lib.FeatureModel):
     recompute_activations: bool = False,
     **kwargs: Any,
   ):
-    """Creates the layers and their variables.
-
-    With `recompute_activations`, the backward pass recomputes activations,
-    which saves memory and takes more time.
-    """
+    """Creates the layers and variables; see `SharedTransformerEncoder`."""
     super().__init__(config, **kwargs)
     policy = self.dtype_policy
     self.embedding = factorized_embedding.FactorizedEmbedding(

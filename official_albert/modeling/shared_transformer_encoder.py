@@ -101,14 +101,11 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
   ) -> list[tf.Tensor]:
     """Applies all layers.
 
-    Args:
+    Args (the others: see `SelfAttention`):
       x: <float>[B, S, H], the projected embedding.
-      mask: <int32>[B, S], 1 for tokens and 0 for padding.
-      training: whether to apply dropout.
       dropout_seed: <int32>[2]. Each application of a shared block draws its own
         mask.
-      rows: <int32>[B, Q], the only positions that the last block computes;
-        None computes all.
+      rows: <int32>[B, Q], the only positions that the last block computes.
       num_layers: None means `num_hidden_layers`. It does not change the output
         of a layer, dropout included.
 

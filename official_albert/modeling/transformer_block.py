@@ -72,8 +72,8 @@ class _Sublayer(layers.ConfiguredLayer):
       )
 
     parts = self._projections()
-    kernels = cast(_joined([part.kernel for part in parts]))
-    bias = _joined([part.bias for part in parts])
+    kernels = cast(tf.concat([part.kernel for part in parts], axis=-1))
+    bias = tf.concat([part.bias for part in parts], axis=-1)
     output_kernels = cast(tf.convert_to_tensor(self.output_dense.kernel))
     norm = self.layer_norm
     others = (self.output_dense.bias, norm.gamma, norm.beta)
@@ -104,12 +104,6 @@ class _Sublayer(layers.ConfiguredLayer):
     return fused_ops.add_layer_norm(
       y, bias, x, gamma, beta, epsilon, compiled=bool(training)
     )
-
-
-def _joined(variables: list[tf.Variable]) -> tf.Tensor:
-  if len(variables) == 1:
-    return tf.convert_to_tensor(variables[0])
-  return tf.concat(variables, axis=-1)
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")

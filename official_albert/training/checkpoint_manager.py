@@ -124,8 +124,8 @@ class CheckpointManager:
   def _prefix(self, step: int) -> str:
     return os.path.join(self._directory, f"{runs.CHECKPOINT_NAME}-{step}")
 
-  def save(self, step: int) -> str:
-    """Writes a checkpoint, then removes old ones; returns its prefix.
+  def save(self, step: int) -> None:
+    """Writes a checkpoint, then removes old ones.
 
     Raises:
       OSError: the checkpoint cannot be written, for example because the disk is
@@ -146,7 +146,6 @@ class CheckpointManager:
             files.remove(part)
     distribution.barrier(self._strategy)
     self.latest = latest
-    return latest
 
   def _remove_leftovers(self) -> None:
     """Removes the files of a save that was killed.

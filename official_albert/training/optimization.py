@@ -31,8 +31,6 @@ from official_albert import modeling
 from official_albert.settings import check_number
 from official_albert.train_config import TrainConfig
 
-# Variables with these in their names have neither decay nor trust ratio.
-EXCLUDED = ("LayerNorm", "layer_norm", "bias")
 # Those of each variable that an update records.
 NORM_NAMES = ("weight_norm", "update_norm", "trust_ratio")
 
@@ -258,7 +256,8 @@ class Muon(AlbertOptimizer):
 
 
 def _is_excluded(variable: tf.Variable) -> bool:
-  return any(part in variable.name for part in EXCLUDED)
+  """Returns whether `variable` has neither decay nor trust ratio."""
+  return any(x in variable.name for x in ("LayerNorm", "layer_norm", "bias"))
 
 
 def _copies(variable: tf.Variable) -> list[str]:

@@ -330,8 +330,7 @@ class Trainer:
     if ends_phase or step % config.save_checkpoints_steps == 0:
       self._save()
     # At a boundary, the next phase begins with both evaluations.
-    scheduled = config.eval_steps and step % config.eval_steps == 0
-    if is_last or (scheduled and not ends_phase):
+    if is_last or (config.keeps_best_of(step) and not ends_phase):
       self._evaluate(self.phase)
       self._stopped_early = not is_last and self._stops_early()
       if self._stopped_early:
