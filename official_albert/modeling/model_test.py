@@ -93,23 +93,6 @@ def test_mask_and_segments_have_defaults(model):
   )
 
 
-@pytest.mark.parametrize("training", [False, True])
-def test_output_positions_equal_the_rows_of_the_full_output(model, training):
-  inputs = batch()
-  positions = tf.constant([[5, 4, 3, 1], [2, 0, 0, 0], [1, 5, 4, 6]])
-  full = model(inputs, training=training)
-  picked = model(inputs, training=training, output_positions=positions)
-  rows = np.concatenate([np.zeros([B, 1], np.int32), positions], axis=1)
-  expected = tf.gather(full["sequence_output"], rows, batch_dims=1)
-  np.testing.assert_allclose(picked["sequence_output"], expected, atol=1e-6)
-  np.testing.assert_allclose(
-    picked["pooled_output"], full["pooled_output"], atol=1e-6
-  )
-  np.testing.assert_array_equal(
-    picked["encoder_outputs"][0], full["encoder_outputs"][0]
-  )
-
-
 def _ids(*shape):
   return tf.zeros(shape, tf.int32)
 
