@@ -192,10 +192,15 @@ def recomputed(
   @tf.custom_gradient
   def run(x, *weights):
     def gradient(dy):
-      # Without `_after`, a compiler could merge both computations of the block
-      # and keep the results of the first, or recompute all blocks at once.
+      # The second computation begins when `dy` is known. Otherwise, a compiler
+      # could merge both and keep the results of the first, or recompute all
+      # blocks at once. TensorFlow respects control dependencies; XLA only
+      # respects data. Adding 0 * dy is not optimized away, because dy might be
+      # infinite. In that case dx is not finite either.
+      with tf.control_dependencies([dy]):
+        zero = 0.0 * tf.reshape(dy, [-1])[0]
+        inputs = (x + tf.cast(zero, x.dtype), *weights)
       with tf.GradientTape() as tape:
-        inputs = (_after(dy, x), *weights)
         tape.watch(inputs)
         y = block(*inputs)
       return tape.gradient(y, inputs, dy)
@@ -203,13 +208,3 @@ def recomputed(
     return block(x, *weights), gradient
 
   return run(x, *weights)
-
-
-def _after(dy: tf.Tensor, x: tf.Tensor) -> tf.Tensor:
-  """Returns `x`, but not before `dy` has been computed."""
-  # TensorFlow respects control dependencies; XLA only respects data. Adding
-  # 0 * dy is not optimized away, because dy might be infinite. In that case dx
-  # is not finite either.
-  with tf.control_dependencies([dy]):
-    zero = 0.0 * tf.reshape(dy, [-1])[0]
-    return x + tf.cast(zero, x.dtype)

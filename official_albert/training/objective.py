@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from typing import (
-  Any,
-  Mapping,
-  NamedTuple,
-  Optional,
-  Protocol,
-  Sequence,
-  runtime_checkable,
-)
+from typing import Any, Mapping, NamedTuple, Optional, Protocol, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -114,7 +106,6 @@ class Task(Protocol):
     """Returns the description of the data for run.json, as JSON values."""
 
 
-@runtime_checkable
 class PredictingTask(Task, Protocol):
   """A task that predicts each example and scores all predictions together."""
 
