@@ -102,7 +102,12 @@ def _first_failure(tests: Sequence[str], root: pathlib.Path) -> str:
     found = subprocess.run(
       [sys.executable, "-m", "pytest", "--quiet", "--exitfirst", *tests],
       cwd=root,
-      env={**os.environ, "PYTHONPATH": str(root)},
+      # Compiled code of a fault would outlive it within a second.
+      env={
+        **os.environ,
+        "PYTHONPATH": str(root),
+        "PYTHONDONTWRITEBYTECODE": "1",
+      },
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
       text=True,
