@@ -54,17 +54,13 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
   ):
     """Creates the optimizer.
 
-    Args:
-      learning_rate: the rate, or a schedule of Keras.
+    Args (the others are those of Keras' Adam):
       weight_decay: the factor of the weights in the update. LayerNorm and bias
         variables are not decayed.
-      beta_1: the decay of the first moment.
-      beta_2: the decay of the second moment.
       epsilon: is added to the root of the second moment.
       bias_correction: whether the moments are corrected for their start at 0.
         Without, as in google-research/albert, the first updates of AdamW are up
         to 6.6 times as large, and the rate needs a warm-up.
-      name: the name; "" is that of the class.
       **clipping: clipnorm, clipvalue or global_clipnorm of Keras.
 
     Raises:

@@ -120,8 +120,10 @@ def test_updates_and_their_norms_equal_numpy(kind, corrected, decay):
     assert optimizer.norms() == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("sharing", ["all", "attention", "ffn", "none"])
-def test_muon_has_the_kernels_of_encoders(sharing):
+@pytest.mark.parametrize(
+  "sharing, count", [("all", 6), ("attention", 8), ("ffn", 10), ("none", 12)]
+)
+def test_muon_has_the_kernels_of_encoders(sharing, count):
   """Whatever their names are, and those of other layers."""
   config = toy_models.config(97, 14, sharing=sharing)
   model = modeling.AlbertForSequenceClassification(config, 3)
@@ -136,23 +138,16 @@ def test_muon_has_the_kernels_of_encoders(sharing):
   with pytest.raises(ValueError, match="call prepare first"):
     optimizer.orthogonalizes(model.trainable_variables[0])
   optimizer.prepare(both)
-  albert = model.albert
-  for part in (albert, renamed):
-    kernels = {
-      v.ref()
-      for v in part.encoder.trainable_variables
-      if v.name.endswith("/kernel:0")
-    }
-    counts = {"all": 6, "attention": 8, "ffn": 10, "none": 12}
-    assert len(kernels) == counts[sharing]
-    found = {
-      v.ref() for v in part.trainable_variables if optimizer.orthogonalizes(v)
-    }
-    assert found == kernels
-  assert not any(
-    optimizer.orthogonalizes(v)
-    for v in (*other.variables, *model.classifier.variables)
-  )
+  kernels = [
+    v.ref()
+    for part in (model.albert, renamed)
+    for v in part.encoder.trainable_variables
+    if v.name.endswith("/kernel:0")
+  ]
+  assert len(kernels) == 2 * count
+  variables = (*model.variables, *renamed.variables)  # Also those of `other`.
+  found = {v.ref() for v in variables if optimizer.orthogonalizes(v)}
+  assert found == {*kernels}
 
 
 def test_zero_weights_and_updates_have_ratio_one():
@@ -229,11 +224,9 @@ def test_the_classes_for_keras(kind, tmp_path):
   path = str(tmp_path / "model.keras")
   model.save(path)
   loaded = tf.keras.models.load_model(path).optimizer
-  assert (
-    type(loaded) is kind and loaded.layer_adaptation == kind.layer_adaptation
-  )
+  assert type(loaded) is kind and loaded._name == kind.__name__
   assert loaded.get_config() == model.optimizer.get_config()
-  assert loaded.bias_correction and loaded._name == kind.__name__
+  assert loaded.bias_correction
 
 
 @pytest.mark.parametrize(
@@ -250,11 +243,10 @@ def test_the_classes_for_keras(kind, tmp_path):
   }.items(),
 )
 def test_numbers_out_of_range_are_refused(name, values):
-  for kind in (optimization.AdamW, optimization.LAMB):
-    for value in values:
-      with pytest.raises(ValueError, match=f"{name} is .* but must be"):
-        kind(**{"learning_rate": 0.1, name: value})
-    kind(0.0, beta_1=0, beta_2=np.float32(0.5), weight_decay=0)
+  for value in values:
+    with pytest.raises(ValueError, match=f"{name} is .* but must be"):
+      optimization.LAMB(**{"learning_rate": 0.1, name: value})
+  optimization.LAMB(0.0, beta_1=0, beta_2=np.float32(0.5), weight_decay=0)
 
 
 @pytest.mark.parametrize("old", ["lr", "weight_decay_rate"])

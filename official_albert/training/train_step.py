@@ -210,12 +210,8 @@ def _unpacked(vector: tf.Tensor, structure: Any) -> Any:
 
 def split(x: tf.Tensor, parts: int) -> tf.Tensor:
   """Reshapes [B, ...] to [parts, B / parts, ...]; only B must be static."""
-  sizes = tf.shape(x)
-  rest = [
-    sizes[axis] if size is None else size
-    for axis, size in enumerate(x.shape[1:], 1)
-  ]
-  return tf.reshape(x, [parts, x.shape[0] // parts, *rest])
+  rows = [parts, x.shape[0] // parts]
+  return tf.reshape(x, tf.concat([rows, tf.shape(x)[1:]], axis=0))
 
 
 def run_step(

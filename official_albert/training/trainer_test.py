@@ -297,21 +297,14 @@ SCRIPT = {0: 0.1, 2: 0.5, 4: 0.4, 6: 0.7, 8: 0.7, 10: 0.6, 12: 0.6}
 
 def test_a_run_without_improvement_stops(tmp_path, monkeypatch):
   """Its evaluations measure a function of the step."""
-  made = []
-  make = optimization.optimizer_of
+  trainer = []
 
-  def make_optimizer(config):
-    made.append(make(config))
-    return made[-1]
-
-  def make_evaluation(task, model, strategy):
-    def evaluate(dataset, before_batch, scoring):
-      step = int(made[-1].iterations)
-      return {"loss": 1.0, "accuracy": SCRIPT.get(step, math.nan)}
-
-    return evaluate
+  def evaluate(*unused):
+    accuracy = SCRIPT.get(trainer[0].step, math.nan)
+    return {"loss": 1.0, "accuracy": accuracy}
 
   def run():
+    trainer.clear()
     cfg = toy_task.config(
       tmp_path,
       num_train_steps=20,
@@ -322,10 +315,9 @@ def test_a_run_without_improvement_stops(tmp_path, monkeypatch):
       best_is="highest",
       early_stopping_evaluations=3,
     )
-    return toy_task.run(toy_task.ToyTask(), cfg)
+    return toy_task.run(toy_task.ToyTask(), cfg, trainer)
 
-  monkeypatch.setattr(optimization, "optimizer_of", make_optimizer)
-  monkeypatch.setattr(evaluation, "make_evaluation", make_evaluation)
+  monkeypatch.setattr(evaluation, "make_evaluation", lambda *unused: evaluate)
   values, weights, log = run()
   steps = toy_task.logged(tmp_path, "step")
   assert steps[-1] == toy_task.logged(tmp_path, "step", "eval")[-1] == 12
