@@ -224,24 +224,21 @@ def _config(index=0, kind="worker", **jobs):
   return json.dumps({"cluster": jobs, "task": task})
 
 
-@pytest.fixture
-def read(monkeypatch):
-  """A function that reads the cluster in a value of TF_CONFIG."""
-
-  def read_value(value):
-    monkeypatch.setenv("TF_CONFIG", value)
-    return machine.read_cluster()
-
-  return read_value
+_CHIEF = {"worker": ["a:1", "b:2"], "chief": ["c:3"]}
+_CHIEF_FIRST = ("c:3", "a:1", "b:2"), {"chief": 1, "worker": 2}
 
 
-def test_the_chief_is_the_first_worker(read):
-  expected = (("a:1", "b:2", "c:3"), 2, {"worker": 3})
-  assert read(_config(2)) == expected
-  jobs = {"worker": ["a:1", "b:2"], "chief": ["c:3"]}
-  expected = (("c:3", "a:1", "b:2"), 2, {"chief": 1, "worker": 2})
-  assert read(_config(1, **jobs)) == expected
-  assert read(_config(0, "chief", **jobs)).index == 0
+@pytest.mark.parametrize(
+  "value, index, others",
+  [
+    (_config(2), 2, (("a:1", "b:2", "c:3"), {"worker": 3})),
+    (_config(1, **_CHIEF), 2, _CHIEF_FIRST),
+    (_config(0, "chief", **_CHIEF), 0, _CHIEF_FIRST),
+  ],
+)
+def test_the_chief_is_the_first_worker(monkeypatch, value, index, others):
+  monkeypatch.setenv("TF_CONFIG", value)
+  assert machine.read_cluster() == (others[0], index, others[1])
 
 
 @pytest.mark.parametrize(
@@ -262,9 +259,10 @@ def test_the_chief_is_the_first_worker(read):
     (_config(worker=["7"]), "'7' is no address"),
   ],
 )
-def test_a_wrong_tf_config_is_refused(read, value, message):
+def test_a_wrong_tf_config_is_refused(monkeypatch, value, message):
+  monkeypatch.setenv("TF_CONFIG", value)
   with pytest.raises(ValueError, match="^[^\n]*$") as raised:
-    read(value)
+    machine.read_cluster()
   assert message in str(raised.value)
 
 

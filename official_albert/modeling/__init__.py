@@ -26,6 +26,7 @@ from official_albert.modeling.layers import (
   Dense,
   LayerNorm,
   fold_in,
+  normal,
   seeded_dropout,
   without_autograph,
 )

@@ -19,30 +19,28 @@ def normal(*shape, seed=0, dtype=tf.float32):
   return tf.cast(values, dtype)
 
 
+def with_gradients(function, inputs):
+  """Returns the value, and the gradients of a weighted sum of it."""
+  with tf.GradientTape() as tape:
+    tape.watch(inputs)
+    y = function(*inputs)
+    weighted = tf.cast(y, tf.float32) * normal(*y.shape, seed=9)
+    total = tf.reduce_sum(weighted)
+  return [y, *tape.gradient(total, inputs)]
+
+
 def compare(ours, theirs, inputs, dtype=tf.float32):
   """Compares values and gradients; `theirs` is computed in float32.
 
   bfloat16 has 8 bits, so rounding errors are 0.4% of values up to about 5.
   """
   atol = 2e-6 if dtype == tf.float32 else 0.04
-  exact = [tf.cast(x, tf.float32) for x in inputs]
-  with tf.GradientTape() as tape, tf.GradientTape() as other:
-    tape.watch(inputs)
-    other.watch(exact)
-    y, expected = ours(*inputs), theirs(*exact)
-    weights = normal(*y.shape, seed=9)
-    total = tf.reduce_sum(tf.cast(y, tf.float32) * weights)
-    expected_total = tf.reduce_sum(expected * weights)
-  assert y.dtype == inputs[0].dtype
-  np.testing.assert_allclose(tf.cast(y, tf.float32), expected, atol=atol)
-  pairs = zip(
-    tape.gradient(total, inputs), other.gradient(expected_total, exact), inputs
-  )
-  for gradient, expected_gradient, x in pairs:
-    assert gradient.dtype == x.dtype and gradient.shape == x.shape
-    np.testing.assert_allclose(
-      tf.cast(gradient, tf.float32), expected_gradient, atol=4 * atol
-    )
+  got = with_gradients(ours, inputs)
+  expected = with_gradients(theirs, [tf.cast(x, tf.float32) for x in inputs])
+  assert [x.dtype for x in got] == [x.dtype for x in (inputs[0], *inputs)]
+  for index, (a, b) in enumerate(zip(got, expected, strict=True)):
+    a, bound = tf.cast(a, tf.float32), 4 * atol if index else atol
+    np.testing.assert_allclose(a, b, atol=bound)
 
 
 MASK = tf.constant((np.arange(S) < [[S], [4], [1]]).astype(np.int32))
@@ -204,7 +202,7 @@ def test_chains_without_compilation():
   assert "XlaMustCompile" not in plain[1] and "gradient_op_type" in plain[1]
   assert "XlaMustCompile" in _traced("gelu", compiled=True)[1]
   inputs = _CHAINS["gelu"][2]
-  pairs = (_with_gradients(function, inputs) for function in (usual, plain[0]))
+  pairs = (with_gradients(function, inputs) for function in (usual, plain[0]))
   for a, b in zip(*pairs):
     np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
@@ -217,14 +215,6 @@ def test_on_gpus_xla_compiles_the_softmax(monkeypatch, dtype):
   _, graph = _traced("attention_probs", compiled=True)
   assert "XlaMustCompile" in graph
   test_chains_equal_tensorflow("attention_probs", True, dtype)
-
-
-def _with_gradients(function, inputs):
-  with tf.GradientTape() as tape:
-    tape.watch(inputs)
-    y = function(*inputs)
-    weighted = tf.reduce_sum(y * normal(*y.shape, seed=9))
-  return [y, *tape.gradient(weighted, inputs)]
 
 
 @pytest.mark.parametrize("chain", _CHAINS)
@@ -240,7 +230,7 @@ def test_plain_operations_only(chain):
   assert "gradient_op_type" not in graph and "XlaMustCompile" not in graph
   assert "XlaMustCompile" in _traced("gelu", compiled=True)[1]
   inputs = [*_CHAINS[chain][2], *_CHAINS[chain][3]]
-  pairs = zip(_with_gradients(usual, inputs), _with_gradients(plain, inputs))
+  pairs = zip(with_gradients(usual, inputs), with_gradients(plain, inputs))
   for a, b in pairs:
     # The sums have another order; the largest values are about 10.
     np.testing.assert_allclose(a, b, atol=2e-5)

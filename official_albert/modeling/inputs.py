@@ -66,7 +66,7 @@ def encoder_inputs(
     n: tf.convert_to_tensor(x) for n, x in inputs.items() if x is not None
   }
   ids = tensors["input_ids"]
-  max_position_embeddings = config.max_position_embeddings
+  longest = config.max_position_embeddings
   for name, tensor in tensors.items():
     check_ids(name, tensor)
     # TensorFlow would silently broadcast a dimension of size 1.
@@ -78,16 +78,16 @@ def encoder_inputs(
   if ids.shape[1] is None:
     check = tf.debugging.assert_less_equal(
       tf.shape(ids)[1],
-      max_position_embeddings,
+      longest,
       "the sequence is longer than max_position_embeddings",
     )
     with tf.control_dependencies([check]):
       ids = tf.identity(ids)
-  elif ids.shape[1] > max_position_embeddings:
+  elif ids.shape[1] > longest:
     raise ValueError(
-      f"input_ids has length {ids.shape[1]}, but the model has only "
-      f"{max_position_embeddings} position embeddings: shorten the sequences "
-      "or raise max_position_embeddings."
+      f"input_ids has length {ids.shape[1]}, but the model has only {longest} "
+      "position embeddings: shorten the sequences or raise "
+      "max_position_embeddings."
     )
   check_ranges(tensors, config)
   mask = tensors.get("input_mask", tf.ones_like(ids))

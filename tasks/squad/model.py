@@ -47,7 +47,7 @@ class AlbertForSpans(modeling.HeadModel):
     self.output_weights = self.add_weight(
       name="output_weights",
       shape=[2, config.hidden_size],
-      initializer=_initializer(config),
+      initializer=modeling.normal(config),
       experimental_autocast=False,
     )
     self.output_bias = self.add_weight(
@@ -125,7 +125,7 @@ class AlbertForSpansOrNone(modeling.HeadModel):
       return modeling.Dense(
         units,
         use_bias=use_bias,
-        kernel_initializer=_initializer(config),
+        kernel_initializer=modeling.normal(config),
         dtype=self.dtype_policy,
         is_wide=True,
         name=name,
@@ -247,7 +247,3 @@ def _outside_context(
   is_context = input_mask * followed * segment_ids
   is_cls = tf.one_hot([0], tf.shape(input_mask)[1], dtype=is_context.dtype)
   return (1 - is_context) * (1 - is_cls)
-
-
-def _initializer(config: modeling.AlbertConfig):
-  return tf.keras.initializers.TruncatedNormal(stddev=config.initializer_range)
