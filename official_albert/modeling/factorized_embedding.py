@@ -40,9 +40,7 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
     self.position_embeddings = table(
       "position_embeddings", config.max_position_embeddings
     )
-    self.layer_norm = layers.LayerNorm(
-      name="LayerNorm", dtype=self.dtype_policy
-    )
+    self.layer_norm = layers.layer_norm(self)
     self.projection = None
     if config.has_projection:
       name = "embedding_hidden_mapping_in"

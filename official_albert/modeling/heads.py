@@ -28,9 +28,7 @@ class MaskedLMHead(layers.ConfiguredLayer):
   def __init__(self, config: config_lib.AlbertConfig, **kwargs: Any):
     super().__init__(config, autocast=False, **kwargs)
     self.transform = layers.dense(self, config.embedding_size, "transform")
-    self.layer_norm = layers.LayerNorm(
-      name="LayerNorm", dtype=self.dtype_policy
-    )
+    self.layer_norm = layers.layer_norm(self)
     # Keras' .h5 files need unique names, and other heads use output_bias.
     with tf.name_scope(self.name):
       self.output_bias = self.add_weight(

@@ -125,6 +125,11 @@ def normal(
   return tf.keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
+def layer_norm(owner: Any) -> LayerNorm:
+  """Returns a LayerNorm with the original's name, for a layer's precision."""
+  return LayerNorm(name="LayerNorm", dtype=owner.dtype_policy)
+
+
 def dense(owner: Any, units: int, name: str) -> Dense:
   """Returns a linear layer of a layer or model that has a configuration."""
   kernel, policy = normal(owner.config), owner.dtype_policy

@@ -47,9 +47,6 @@ class _Sublayer(layers.ConfiguredLayer):
   its kernels once per step.
   """
 
-  def _norm(self) -> layers.LayerNorm:
-    return layers.LayerNorm(name="LayerNorm", dtype=self.dtype_policy)
-
   def build(self, input_shape):
     projections, hidden = self._projections(), self.config.hidden_size
     for part, size in (
@@ -116,7 +113,7 @@ class SelfAttention(_Sublayer):
     self.key = layers.dense(self, config.hidden_size, "key")
     self.value = layers.dense(self, config.hidden_size, "value")
     self.output_dense = layers.dense(self, config.hidden_size, "output")
-    self.layer_norm = self._norm()
+    self.layer_norm = layers.layer_norm(self)
 
   def _projections(self):
     return [self.query, self.key, self.value]
@@ -183,7 +180,7 @@ class FeedForward(_Sublayer):
       self, config.intermediate_size, "intermediate"
     )
     self.output_dense = layers.dense(self, config.hidden_size, "output")
-    self.layer_norm = self._norm()
+    self.layer_norm = layers.layer_norm(self)
 
   def _projections(self):
     return [self.intermediate]

@@ -170,22 +170,16 @@ def test_zero_weights_and_updates_have_ratio_one():
 
 
 @pytest.mark.parametrize(
-  "num_warmup_steps, more, rates",
+  "settings, rates",
   [
     # It drops when the warm-up ends.
-    (2, {}, [0, 0.5, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0, 0]),
-    (
-      2,
-      dict(decay="continuous"),
-      [0, 0.5, 1, 5 / 6, 4 / 6, 3 / 6, 2 / 6, 1 / 6, 0, 0],
-    ),
-    (0, {}, [1 - k / 8 for k in range(9)] + [0]),
+    ([2], [0, 0.5, 0.75, 0.625, 0.5, 0.375, 0.25, 0.125, 0, 0]),
+    ([2, "continuous"], [0, 0.5, *(k / 6 for k in (6, 5, 4, 3, 2, 1, 0)), 0]),
+    ([0], [1 - k / 8 for k in range(9)] + [0]),
   ],
 )
-def test_schedules(num_warmup_steps, more, rates):
-  schedule = optimization.WarmupPolynomialDecay(
-    1.0, 8, num_warmup_steps, **more
-  )
+def test_schedules(settings, rates):
+  schedule = optimization.WarmupPolynomialDecay(1.0, 8, *settings)
   np.testing.assert_allclose([schedule(k) for k in range(10)], rates, atol=1e-6)
 
 

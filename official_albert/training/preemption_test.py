@@ -42,9 +42,8 @@ def test_a_loop_in_the_graph_sees_the_signal(number, source, capfd):
         count += 1
       return count
 
-    run = (
-      loop.get_concrete_function()
-    )  # Tracing may take longer than the timer.
+    # Tracing may take longer than the timer.
+    run = loop.get_concrete_function()
     assert watch.signal_number is None
     threading.Timer(1, os.kill, (os.getpid(), number)).start()
     # Ends only if the signal is noticed during this call.

@@ -11,6 +11,7 @@ import tempfile
 import time
 from typing import Any, Iterator, Mapping, Optional, Sequence, TextIO
 
+import numpy as np
 import tensorflow as tf
 
 from official_albert import distribution, files, run_logs
@@ -219,13 +220,10 @@ class Plan:
       each = 1, task.tokens_per_example, flops
       self._updates.append([batch * count for count in each])
 
-  def _left(self, step: int) -> list[float]:
+  def _left(self, step: int) -> np.ndarray:
     """Returns the sequences, tokens and operations after `step`."""
-    left, begin = [0.0, 0.0, 0.0], 0
-    for end, work in zip(self._config.phase_ends, self._updates):
-      steps = max(0, end - max(begin, step))
-      left, begin = [x + steps * y for x, y in zip(left, work)], end
-    return left
+    ends = np.maximum([0, *self._config.phase_ends], step)
+    return np.diff(ends) @ np.array(self._updates, float)
 
   def speeds(
     self, step: int, steps: int, seconds: float
