@@ -42,12 +42,11 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     super().__init__(config, **kwargs)
     self.recompute_activations = recompute_activations
 
-    def sets(sublayer_class: Callable[..., Any], name: str) -> list[list[Any]]:
+    def sets(kind: Callable[..., Any], name: str) -> list[list[Any]]:
+      policy = self.dtype_policy
       return [
         [
-          sublayer_class(
-            config, name=f"{name}_{s}_{i}", dtype=self.dtype_policy
-          )
+          kind(config, name=f"{name}_{s}_{i}", dtype=policy)
           for i in range(config.inner_group_num)
         ]
         for s in range(config.num_sets(name))
