@@ -69,7 +69,7 @@ def read_bucketed_dataset(
     """Turns a window <string>[N] into updates [U, G, ...] and lengths [U]."""
     size = tf.shape(records)[0]
     size += -size % update
-    batch, weight = reader.parse(manifest.features, records, size)
+    batch = reader.weigh(reader.parse(manifest.features, records, size))
     # Of several sequences of an example, such as options, the longest counts.
     tokens = tf.reduce_sum(batch["input_mask"], axis=-1)  # [N] or [N, options]
     tokens = tf.reduce_max(tf.reshape(tokens, [size, -1]), axis=1)  # [N]
@@ -79,10 +79,7 @@ def read_bucketed_dataset(
     if training:
       window_key = tf.random.experimental.stateless_fold_in(key, number)
       rows = tf.random.experimental.stateless_shuffle(rows, window_key)
-    updates = {
-      name: tf.gather(x, rows)
-      for name, x in reader.weigh(batch, weight).items()
-    }
+    updates = {name: tf.gather(x, rows) for name, x in batch.items()}
     buckets = tf.reduce_max(tf.gather(buckets, rows), axis=1)  # [U]
     return updates, tf.gather(tf.constant(bucket_lengths), buckets)
 
@@ -112,6 +109,6 @@ def read_bucketed_dataset(
     .skip(within // update)
     .map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
   )
-  numbered = updates.unbatch().enumerate()
-  batches = reader.only_ours(numbered, context).map(lambda _, batch: batch)
-  return reader.finish(batches, training)
+  return reader.finish(
+    updates.unbatch(), lambda _, batch: batch, training, context
+  )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import Callable, Iterator, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 import tensorflow as tf
 
@@ -78,16 +78,13 @@ def read_dataset(
   serialized = read_serialized(directory, shards, training, seed, start_example)
 
   def read_batch(number: tf.Tensor, serialized: tf.Tensor) -> Batch:
-    batch, weight = parse(manifest.features, serialized, batch_size)
+    batch = parse(manifest.features, serialized, batch_size)
     if transform is not None:
       batch = transform(batch, start_example + number * batch_size)
-    return weigh(batch, weight)
+    return weigh(batch)
 
-  numbered = serialized.batch(batch_size, drop_remainder=training).enumerate()
-  batches = only_ours(numbered, context).map(
-    read_batch, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True
-  )
-  return finish(batches, training)
+  batches = serialized.batch(batch_size, drop_remainder=training)
+  return finish(batches, read_batch, training, context)
 
 
 def open_split(
@@ -164,27 +161,26 @@ def _shuffled(
   )
 
 
-def only_ours(
-  numbered: tf.data.Dataset, context: tf.distribute.InputContext
+def finish(
+  batches: tf.data.Dataset,
+  function: Callable[[tf.Tensor, Any], Batch],
+  training: bool,
+  context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
-  """Selects the batches of one pipeline from numbered batches."""
-  pipelines = context.num_input_pipelines
-  if pipelines == 1:
-    return numbered
-  replicas = context.num_replicas_in_sync // pipelines
-  own = context.input_pipeline_id
-  return numbered.filter(
-    lambda number, _: number // replicas % pipelines == own
-  )
-
-
-def finish(batches: tf.data.Dataset, training: bool) -> tf.data.Dataset:
-  """Prefetches batches in a deterministic order.
+  """Maps the batches of one pipeline by number and batch; prefetches them.
 
   Autotuning is off on one core: there, TensorFlow 2.15 often waits for up to a
   minute when an iterator is deleted, because the autotuner sleeps (the
   destructor of `RootDataset::Iterator` waits for `Model::OptimizeLoop`).
   """
+  batches, pipelines = batches.enumerate(), context.num_input_pipelines
+  if pipelines > 1:
+    replicas = context.num_replicas_in_sync // pipelines
+    own = context.input_pipeline_id
+    batches = batches.filter(
+      lambda number, _: number // replicas % pipelines == own
+    )
+  batches = batches.map(function, num_parallel_calls=tf.data.AUTOTUNE)
   if training:
     # Otherwise the workers would synchronize before each step to check that
     # there is a batch.
@@ -254,11 +250,10 @@ def parse(
   features: Sequence[schemas.Feature],
   batch: tf.Tensor,
   batch_size: Union[int, tf.Tensor],
-) -> tuple[Batch, tf.Tensor]:
+) -> Batch:
   """Parses serialized records <string>[1..B] into features [B, ...].
 
-  Returns:
-    The features, and weights <float32>[B], which are 0 for padding rows.
+  Adds `example_weight` <float32>[B], which is 0 for padding rows.
   """
   real = tf.shape(batch)[0]
   padding = tf.repeat(batch[-1:], batch_size - real)
@@ -269,12 +264,13 @@ def parse(
     name: tf.cast(value, tf.int32) if value.dtype == tf.int64 else value
     for name, value in parsed.items()
   }
-  return parsed, tf.cast(tf.range(batch_size) < real, tf.float32)
+  weight = tf.cast(tf.range(batch_size) < real, tf.float32)
+  return {**parsed, "example_weight": weight}
 
 
-def weigh(batch: Batch, weight: tf.Tensor) -> Batch:
-  """Adds `example_weight`, and applies it to `masked_lm_weights`."""
-  batch = {**batch, "example_weight": weight}
-  if "masked_lm_weights" in batch:
-    batch["masked_lm_weights"] *= weight[:, None]
-  return batch
+def weigh(batch: Batch) -> Batch:
+  """Applies `example_weight` to `masked_lm_weights`."""
+  if "masked_lm_weights" not in batch:
+    return batch
+  weights = batch["masked_lm_weights"] * batch["example_weight"][:, None]
+  return {**batch, "masked_lm_weights": weights}

@@ -23,8 +23,8 @@ from official_albert.modeling.heads import (
 )
 from official_albert.modeling.inputs import INPUTS, FeatureModel, check_ids
 from official_albert.modeling.layers import (
-  Dense,
   LayerNorm,
+  dense,
   fold_in,
   normal,
   seeded_dropout,

@@ -130,10 +130,10 @@ def layer_norm(owner: Any) -> LayerNorm:
   return LayerNorm(name="LayerNorm", dtype=owner.dtype_policy)
 
 
-def dense(owner: Any, units: int, name: str) -> Dense:
+def dense(owner: Any, units: int, name: str, **options: Any) -> Dense:
   """Returns a linear layer of a layer or model that has a configuration."""
-  kernel, policy = normal(owner.config), owner.dtype_policy
-  return Dense(units, kernel_initializer=kernel, name=name, dtype=policy)
+  options |= {"kernel_initializer": normal(owner.config), "name": name}
+  return Dense(units, dtype=owner.dtype_policy, **options)
 
 
 def activation(

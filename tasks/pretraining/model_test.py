@@ -19,7 +19,8 @@ def load(group: str, recompute: bool = False):
   path = str(toy_models.GOLDEN / group / "model.ckpt")
   assert not checkpoints.load_tf1_checkpoint(model, path).missing
   batch = np.load(toy_models.GOLDEN / group / "pretraining_batch.npz")
-  return model, {name: tf.constant(batch[name]) for name in batch.files}
+  batch = {name: tf.constant(batch[name]) for name in batch.files}
+  return model, {**batch, "example_weight": tf.ones(len(batch["input_ids"]))}
 
 
 def total_loss(model, batch, training=False, logits_only=False):

@@ -266,12 +266,6 @@ def _describe(folder: str, manifest: tfrecords.Manifest) -> dict[str, Any]:
   }
 
 
-def _example_weight(batch: Mapping[str, tf.Tensor]) -> tf.Tensor:
-  """Returns <float32>[B], 0 for padding rows of the last batch."""
-  ones = tf.ones(tf.shape(batch["input_ids"])[:1])
-  return batch.get("example_weight", ones)
-
-
 def loss_weights(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """Returns the divisors of `losses`, <float32>[] each.
 
@@ -280,7 +274,7 @@ def loss_weights(batch: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
   """
   return {
     "masked_lm": tf.reduce_sum(batch["masked_lm_weights"]) + 1e-5,
-    "sentence_order": tf.reduce_sum(_example_weight(batch)),
+    "sentence_order": tf.reduce_sum(batch["example_weight"]),
   }
 
 
@@ -294,7 +288,8 @@ def losses(
   Args:
     outputs: the logits of `AlbertForPretraining`.
     batch: `masked_lm_ids` <int32>[B, P], `masked_lm_weights` <float32>[B, P],
-      `next_sentence_labels` <int32>[B, 1], and maybe `example_weight` [B].
+      `next_sentence_labels` <int32>[B, 1], and `example_weight` <float32>[B],
+      0 for padding rows of the last batch.
     compiled: whether XLA compiles the element-wise operations.
   """
   totals, metrics = {}, {}
@@ -303,7 +298,7 @@ def losses(
     (
       "sentence_order",
       batch["next_sentence_labels"][:, 0],
-      _example_weight(batch),
+      batch["example_weight"],
       False,
     ),
   ):

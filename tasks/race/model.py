@@ -142,12 +142,9 @@ def pack_options(
   context = tf.gather(context, tf.repeat(tf.range(rows), number))
   # Only the passage is truncated, to the length that question and option leave.
   space = max_seq_length - 3 - tail.row_lengths()
-  starts = context.row_starts()
-  kept = tf.ragged.range(
-    starts, starts + tf.minimum(context.row_lengths(), space)
-  )
+  kept = tf.ragged.range(tf.minimum(context.row_lengths(), space))
   packed = in_graph.pack_pair(
-    kept.with_values(tf.gather(context.values, kept.values)),
+    tf.gather(context, kept, batch_dims=1),
     tail,
     max_seq_length,
     text_layer.cls_id,

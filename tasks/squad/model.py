@@ -10,6 +10,7 @@ Letters: B batch, S sequence, H hidden, K best starts, M best ends of each.
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Mapping, Optional
 
 import tensorflow as tf
@@ -45,16 +46,13 @@ class AlbertForSpans(modeling.HeadModel):
     """Creates the variables; see `HeadModel`."""
     super().__init__(config, *args, **kwargs)
     self.output_weights = self.add_weight(
-      name="output_weights",
-      shape=[2, config.hidden_size],
+      "output_weights",
+      [2, config.hidden_size],
       initializer=modeling.normal(config),
       experimental_autocast=False,
     )
     self.output_bias = self.add_weight(
-      name="output_bias",
-      shape=[2],
-      initializer="zeros",
-      experimental_autocast=False,
+      "output_bias", [2], initializer="zeros", experimental_autocast=False
     )
     self._create_variables()
 
@@ -120,17 +118,7 @@ class AlbertForSpansOrNone(modeling.HeadModel):
     self.start_n_top = start_n_top
     self.end_n_top = end_n_top
     self.classifier_dropout_prob = classifier_dropout_prob
-
-    def dense(units: int, name: str, use_bias: bool = True):
-      return modeling.Dense(
-        units,
-        use_bias=use_bias,
-        kernel_initializer=modeling.normal(config),
-        dtype=self.dtype_policy,
-        is_wide=True,
-        name=name,
-      )
-
+    dense = functools.partial(modeling.dense, self, is_wide=True)
     self.start_dense = dense(1, "start_dense")
     self.end_hidden = dense(config.hidden_size, "end_hidden")
     self.end_norm = modeling.LayerNorm(name="end_norm", dtype=self.dtype_policy)

@@ -188,10 +188,8 @@ class AnswerQuestions(serving.ServedModule):
     lengths = tf.gather(tokens, rows) - begin
     lengths = tf.minimum(tf.gather(space, rows), lengths)
     first = tf.gather(contexts.ids.row_starts(), rows) + begin
-    parts = tf.ragged.range(first, first + lengths)
-    parts = parts.with_flat_values(
-      tf.gather(contexts.ids.flat_values, parts.flat_values)
-    )
+    tokens = tf.ragged.range(first, first + lengths)
+    parts = tf.gather(contexts.ids.flat_values, tokens)
     query = tf.gather(query, rows)
     cls, sep = (
       tf.fill([tf.size(rows), 1], id) for id in (layer.cls_id, layer.sep_id)
@@ -283,9 +281,7 @@ def best_answers(
     for x in columns
   )
   spans = tf.ragged.range(tf.reshape(starts, [-1]), tf.reshape(ends, [-1]))
-  spans = spans.with_flat_values(
-    tf.gather(characters.flat_values, spans.flat_values)
-  )
+  spans = tf.gather(characters.flat_values, spans)
   texts = tf.strings.unicode_encode(spans, "UTF-8")
   texts = tf.reshape(texts, tf.shape(starts))
   is_new = fits & _is_first(texts)

@@ -45,6 +45,7 @@ def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
   batch = {
     name: tf.constant(value) for name, value in protocol.batch(workload).items()
   }
+  batch["example_weight"] = tf.ones([workload.batch_size])
 
   def step() -> float:
     results = update(batch)
