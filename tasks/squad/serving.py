@@ -191,21 +191,12 @@ class AnswerQuestions(serving.ServedModule):
     tokens = tf.ragged.range(first, first + lengths)
     parts = tf.gather(contexts.ids.flat_values, tokens)
     query = tf.gather(query, rows)
-    cls, sep = (
-      tf.fill([tf.size(rows), 1], id) for id in (layer.cls_id, layer.sep_id)
+    features = in_graph.pack_pair(
+      query, parts, longest, layer.cls_id, layer.sep_id
     )
-    ids = tf.concat([cls, query, sep, parts, sep], 1)
-    context_starts = 2 + query.row_lengths()
-    # The model refuses S = 0, even for an empty batch.
-    size = tf.maximum(tf.reduce_max(ids.row_lengths()), 1)
-    mask = tf.sequence_mask(ids.row_lengths(), size, tf.int32)
-    features = {
-      "input_ids": ids.to_tensor(0, shape=tf.stack([-1, size])),
-      "input_mask": mask,
-      "segment_ids": mask - tf.sequence_mask(context_starts, size, tf.int32),
-    }
+    begins = 2 + query.row_lengths()
     return features, Windows(
-      counts, context_starts, first, lengths, contexts.starts, contexts.ends
+      counts, begins, first, lengths, contexts.starts, contexts.ends
     )
 
   def settings(self) -> dict[str, Any]:
