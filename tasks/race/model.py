@@ -93,67 +93,54 @@ class ServedMultipleChoice(serving.ServedLogits):
     }
 
   def text_functions(self) -> dict[str, serving.TextFunction]:
-    lengths = self.max_seq_length, self.max_qa_length
-
-    def choose(passage, question, options):
-      return self.ids_outputs(
-        pack_options(self.text_layer, *lengths, passage, question, options)
-      )
+    def choose(**texts):
+      return self.ids_outputs(self.pack_options(**texts))
 
     return {"choose": (("passage", "question", "options"), choose)}
 
+  def pack_options(
+    self, passage: tf.Tensor, question: tf.Tensor, options: tf.Tensor
+  ) -> Tensors:
+    """Packs texts in the graph like `make_all_inputs` of examples.py.
+
+    Passages and questions are <string>[B], options are <string>[B, 4].
+
+    Returns:
+      `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
+    """
+    layer, longest, number = self.text_layer, self.max_seq_length, self.options
+    options = serving.check_rank("options", options, "B 4")
+    shape, rows = serving.shape_of(options), tf.size(question)
+    check = serving.refuse_unless(
+      tf.reduce_all(tf.equal(shape, [rows, number])),
+      f"options must hold {number} texts for each question, but the number of "
+      "questions and the shape of options are",
+      rows,
+      shape,
+    )
+    options = serving.after_checks([check], options)
+    # Before they are joined, see tasks/race/examples.py.
+    if hasattr(layer, "normalize"):
+      question = layer.normalize(question)
+      options = layer.normalize(options)
+    tail = layer.tokenize(_with_options(question, options))
+    tail = tail[:, -self.max_qa_length :]  # [B * 4, (tokens)]
+    context = layer.tokenize(passage, longest)
+    context = tf.gather(context, tf.repeat(tf.range(rows), number))
+    # Only the passage is truncated, to the length that the others leave.
+    space = longest - 3 - tail.row_lengths()
+    kept = tf.ragged.range(tf.minimum(context.row_lengths(), space))
+    context = tf.gather(context, kept, batch_dims=1)
+    packed = in_graph.pack_pair(
+      context, tail, longest, layer.cls_id, layer.sep_id
+    )
+    length = tf.shape(packed["input_ids"])[1]
+    return {
+      name: tf.reshape(x, [-1, number, length]) for name, x in packed.items()
+    }
+
   def settings(self) -> dict[str, Any]:
     return {"max_qa_length": self.max_qa_length}
-
-
-def pack_options(
-  text_layer: in_graph.TextLayer,
-  max_seq_length: int,
-  max_qa_length: int,
-  passage: tf.Tensor,
-  question: tf.Tensor,
-  options: tf.Tensor,
-) -> Tensors:
-  """Packs texts in the graph like `make_all_inputs` of examples.py.
-
-  Passages and questions are <string>[B], options are <string>[B, 4].
-
-  Returns:
-    `input_ids`, `input_mask`, `segment_ids` <int32>[B, 4, S].
-  """
-  number = len(LETTERS)
-  options = serving.check_rank("options", options, "B 4")
-  shape, rows = serving.shape_of(options), tf.size(question)
-  check = serving.refuse_unless(
-    tf.reduce_all(tf.equal(shape, [rows, number])),
-    f"options must hold {number} texts for each question, but the number of "
-    "questions and the shape of options are",
-    rows,
-    shape,
-  )
-  options = serving.after_checks([check], options)
-  # Before they are joined, see tasks/race/examples.py.
-  if hasattr(text_layer, "normalize"):
-    question = text_layer.normalize(question)
-    options = text_layer.normalize(options)
-  tail = text_layer.tokenize(_with_options(question, options))
-  tail = tail[:, -max_qa_length:]  # [B * 4, (tokens)]
-  context = text_layer.tokenize(passage, max_seq_length)
-  context = tf.gather(context, tf.repeat(tf.range(rows), number))
-  # Only the passage is truncated, to the length that question and option leave.
-  space = max_seq_length - 3 - tail.row_lengths()
-  kept = tf.ragged.range(tf.minimum(context.row_lengths(), space))
-  packed = in_graph.pack_pair(
-    tf.gather(context, kept, batch_dims=1),
-    tail,
-    max_seq_length,
-    text_layer.cls_id,
-    text_layer.sep_id,
-  )
-  length = tf.shape(packed["input_ids"])[1]
-  return {
-    name: tf.reshape(x, [-1, number, length]) for name, x in packed.items()
-  }
 
 
 def _with_options(question: tf.Tensor, options: tf.Tensor) -> tf.Tensor:

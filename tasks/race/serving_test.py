@@ -72,7 +72,7 @@ def records(tokenizer, questions=_QUESTIONS):
   return {name: x.to_tensor() for name, x in rows.items()}
 
 
-def test_texts_are_packed_as_in_python_or_refused(tmp_path, tokenizer):
+def test_texts_are_packed_as_in_python_or_refused(tmp_path, module, tokenizer):
   """SentencePiece's other texts: see `test_answers_equal_the_models`."""
   words = toy_models.wordpiece(tmp_path, *"_ a b c ##x".split())
   layers = {
@@ -81,10 +81,11 @@ def test_texts_are_packed_as_in_python_or_refused(tmp_path, tokenizer):
   }
   long = (" " * 40_000 + "the sea", "a " * 20_000 + "b _", "b|c|d|_ _")
   for python, layer in layers.items():
+    served = model_lib.ServedMultipleChoice(
+      module.model, layer, LONGEST, LONGEST_QA
+    )
     for questions in (_QUESTIONS, [long]):
-      made = tf.function(model_lib.pack_options)(
-        layer, LONGEST, LONGEST_QA, **texts(questions)
-      )
+      made = tf.function(served.pack_options)(**texts(questions))
       for name, value in records(python, questions).items():
         np.testing.assert_array_equal(made[name], value, name)
     for large in (
@@ -94,7 +95,7 @@ def test_texts_are_packed_as_in_python_or_refused(tmp_path, tokenizer):
       ("_" * 30_000, "_" * 30_000, f"{'a' * 30_000}|b|c|d"),
     ):
       with pytest.raises(_REFUSED, match="at most 65536 bytes when the opt"):
-        model_lib.pack_options(layer, LONGEST, LONGEST_QA, **texts([large]))
+        served.pack_options(**texts([large]))
 
 
 def test_answers_equal_the_models(module, tokenizer):
