@@ -22,12 +22,6 @@ from official_albert import files, machine
 from official_albert.tools.benchmarks import turns
 from official_albert.tools.cli import command_line, path_flags
 
-_INPUT_FILES = path_flags.define(
-  "input_files", "", "Text for records; see create_pretraining_data."
-)
-_SPM_MODEL_FILE = path_flags.define(
-  "spm_model_file", "", "SentencePiece model."
-)
 _OPTIONS = path_flags.define_settings(turns.Options)
 _SYSTEMS = flags.DEFINE_list(
   "systems",
@@ -39,9 +33,6 @@ flags.register_validator(
   "systems",
   lambda names: {*names} <= {*turns.SYSTEMS},
   f"choose of {', '.join(turns.SYSTEMS)}",
-)
-_OUTPUT_DIR = path_flags.define(
-  "output_dir", "", "Folder for tables and raw numbers; default: print only."
 )
 
 MAX_ARGUMENTS = 1  # The name of the benchmark.
@@ -61,25 +52,25 @@ BENCHMARKS: dict[str, Callable[[str, turns.Options], None]] = {
   "step": turns.run,
 }
 _NEEDED = {
-  "data": [_INPUT_FILES, _SPM_MODEL_FILE],
-  "serving": [_SPM_MODEL_FILE],
+  "data": ["input_files", "spm_model_file"],
+  "serving": ["spm_model_file"],
 }
 
 
 def main(argv: Sequence[str]) -> None:
   if len(argv) != 2 or argv[1] not in BENCHMARKS:
     raise ValueError(f"name one benchmark of {', '.join(BENCHMARKS)}.")
-  for flag in _NEEDED.get(argv[1], []):
-    if not files.glob(flag.value):
+  values = {name: flag.value for name, flag in _OPTIONS.items()}
+  for name in _NEEDED.get(argv[1], []):
+    if not files.glob(values[name]):
       raise ValueError(
-        f"{argv[1]} needs --{flag.name}: {flag.value!r} does not exist."
+        f"{argv[1]} needs --{name}: {values[name]!r} does not exist."
       )
-  if _OUTPUT_DIR.value:
-    files.make_folder(_OUTPUT_DIR.value)
+  if values["output_dir"]:
+    files.make_folder(values["output_dir"])
   print(machine.describe_machine(), flush=True)
-  given = [_SYSTEMS, _INPUT_FILES, _SPM_MODEL_FILE, _OUTPUT_DIR]
-  values = {flag.name: flag.value for flag in (*_OPTIONS.values(), *given)}
-  BENCHMARKS[argv[1]](argv[1], turns.Options(**values))
+  options = turns.Options(systems=_SYSTEMS.value, **values)
+  BENCHMARKS[argv[1]](argv[1], options)
 
 
 if __name__ == "__main__":

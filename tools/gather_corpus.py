@@ -39,7 +39,7 @@ from absl import flags
 
 from official_albert import files, text_files
 from official_albert.tasks.pretraining import data
-from official_albert.tools.cli import command_line, path_flags, printing
+from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.corpus import wikipedia
 
 _OUTPUT_FILE = path_flags.define(
@@ -198,18 +198,6 @@ def gather(
   return documents
 
 
-def read_wikipedia(patterns: str) -> Iterator[list[str]]:
-  """Yields the articles of a dump, and shows the progress."""
-  paths, line = [*data.find_files(patterns)], printing.ProgressLine()
-  total = sum(files.stat(path)[0] for path in paths)
-
-  def show(read: int, pages: int) -> None:
-    megabytes = f"{read / 1e6:,.0f} of {total / 1e6:,.0f} MB"
-    line.show("reading", read / total, 0, f"{megabytes}, {pages:,} pages")
-
-  return wikipedia.articles(paths, show)
-
-
 def write(
   path: str, documents: Iterable[Sequence[str]], nothing: str
 ) -> tuple[int, int, int]:
@@ -245,7 +233,7 @@ def main(argv: Sequence[str]) -> None:
     )
   documents: Iterable[Sequence[str]]
   if dump:
-    documents = read_wikipedia(dump)
+    documents = wikipedia.articles([*data.find_files(dump)])
     nothing = f"{dump} has no article with two sentences: give another dump."
   else:
     library = pathlib.Path(sysconfig.get_path("stdlib"))

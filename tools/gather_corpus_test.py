@@ -191,4 +191,4 @@ def test_a_wikipedia_needs_its_parser(tmp_path, monkeypatch):
   monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
   (tmp_path / "wiki.xml").write_text(_DUMP)
   with pytest.raises(ValueError, match="python -m pip install mwparserfromh"):
-    next(gather_corpus.read_wikipedia(str(tmp_path / "wiki.xml")))
+    next(gather_corpus.wikipedia.articles([str(tmp_path / "wiki.xml")]))

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import Sequence
+from typing import Any, Sequence
 
 from absl import flags
 
@@ -57,13 +57,7 @@ _KEEP_ACCENTS = flags.DEFINE_bool(
   None,
   "For --input_files, whether text kept accents; default: the original's rule.",
 )
-_OF_FILES = (
-  _HELDOUT_FILES,
-  _SPM_MODEL_FILE,
-  _VOCAB_FILE,
-  _DO_LOWER_CASE,
-  _KEEP_ACCENTS,
-)
+_TOKENIZER = (_SPM_MODEL_FILE, _VOCAB_FILE, _DO_LOWER_CASE, _KEEP_ACCENTS)
 _CHECK = flags.DEFINE_bool(
   "check", True, "Read and check every record; otherwise trust the manifest."
 )
@@ -93,12 +87,8 @@ def _open_folder() -> tuple[str, tfrecords.Manifest, tokenization.Tokenizer]:
 
 def _open_files() -> tuple[str, tfrecords.Manifest, tokenization.Tokenizer]:
   """Returns the folder of --input_files, their manifest and the tokenizer."""
-  tokenizer = tokenization.open_tokenizer(
-    _SPM_MODEL_FILE.value,
-    _VOCAB_FILE.value,
-    _DO_LOWER_CASE.value,
-    _KEEP_ACCENTS.value,
-  )
+  given: Any = [flag.value for flag in _TOKENIZER]
+  tokenizer = tokenization.open_tokenizer(*given)
   paths, heldout = (
     [*map(files.absolute, data.find_files(patterns))] if patterns else []
     for patterns in (_INPUT_FILES.value, _HELDOUT_FILES.value)
@@ -115,7 +105,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   if bool(_INPUT_DIR.value) == bool(_INPUT_FILES.value):
     raise ValueError("give either --input_dir or --input_files, and not both.")
-  for flag in _OF_FILES:
+  for flag in (_HELDOUT_FILES, *_TOKENIZER):
     if _INPUT_DIR.value and flag.present:
       raise ValueError(
         f"--{flag.name} is for --input_files, and a folder has its own in "

@@ -23,7 +23,7 @@ from absl import flags
 
 from official_albert import files
 from official_albert.tools.cli import command_line, path_flags
-from official_albert.tools.experiments import report, runs, tables
+from official_albert.tools.experiments import runs, tables
 
 _TABLE = flags.DEFINE_multi_enum(
   "table", None, list(tables.TABLES), "Table to run."
@@ -110,7 +110,8 @@ def main(argv) -> None:
         for name, value in runner.run(table, row, seed).items():
           rows[label][name].append(value)
         if not _DRY_RUN.value:
-          print(report.write(table, tasks, rows, notes, runner.output_dir))
+          text = runs.write_report(table, tasks, rows, notes, runner.output_dir)
+          print(text)
 
 
 if __name__ == "__main__":

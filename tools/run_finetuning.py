@@ -69,15 +69,9 @@ _SMALL_MODEL_EPOCHS = 5.0
 _EVALUATIONS = 10
 # Flags whose default depends on the task and the size, see above.
 _TASK_DEFAULTS = (
-  "best_metric",
-  "eval_steps",
-  "learning_rate",
-  "num_train_steps",
-  "num_warmup_steps",
-  "save_checkpoints_steps",
-  "steps_per_loop",
-  "train_batch_size",
-)
+  "best_metric eval_steps learning_rate num_train_steps num_warmup_steps "
+  "save_checkpoints_steps steps_per_loop train_batch_size"
+).split()
 for _name in _TASK_DEFAULTS:
   flags.FLAGS[_name].help += " By default that of the task, see above."
   flags.FLAGS.set_default(_name, None)

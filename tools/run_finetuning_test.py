@@ -49,7 +49,8 @@ def folder(tmp_path_factory):
     ("test-v2.0", 3, 2),
     ("squad_new", 4, 3),
   ):
-    toy_data.write_squad(str(path / f"{name}.json"), count, True, seed)
+    questions = toy_data.squad(count, True, seed)
+    (path / f"{name}.json").write_text(json.dumps(questions))
   return path
 
 

@@ -55,9 +55,13 @@ class Options:
   repeats: int = setting(3, "Turns of each variant.", least=1)
   steps: int = setting(4, "Steps per turn.", least=1)
   systems: Sequence[str] = ()
-  input_files: str = ""
-  spm_model_file: str = ""
-  output_dir: str = ""
+  input_files: str = setting(
+    "", "Text for records; see create_pretraining_data.", is_path=True
+  )
+  spm_model_file: str = setting("", "SentencePiece model.", is_path=True)
+  output_dir: str = setting(
+    "", "Folder for tables and raw numbers; default: print only.", is_path=True
+  )
 
   def workload(self) -> Workload:
     """Returns the workload of the model on all cores."""

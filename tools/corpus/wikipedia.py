@@ -12,11 +12,12 @@ from __future__ import annotations
 import bz2
 import importlib.util
 import re
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Iterator, Sequence
 from xml.etree import ElementTree
 
 from official_albert import files
 from official_albert.tasks.pretraining.data import documents, worker_pool
+from official_albert.tools.cli import printing
 
 # Shorter articles are stubs, and lists or links to articles of a similar name.
 _MIN_SENTENCES, _MIN_CHARACTERS = 2, 200
@@ -59,30 +60,30 @@ _TIDY = (
 _Wiki = tuple[str, frozenset[str]]
 
 
-def articles(
-  paths: Sequence[str], show: Callable[[int, int], None] = lambda *_: None
-) -> Iterator[list[str]]:
-  """Yields the sentences of each article of a dump.
+def articles(paths: Sequence[str]) -> Iterator[list[str]]:
+  """Yields the sentences of each article of a dump, and shows the progress.
 
-  The order is that of the dump, for any number of processors. `show` is told
-  how many bytes of the files, and how many pages, have been read.
+  The order is that of the dump, for any number of processors.
   """
   if importlib.util.find_spec("mwparserfromhell") is None:
     raise ValueError(
       "--wikipedia_dump needs mwparserfromhell: python -m pip install "
       "mwparserfromhell; requirements-dev.txt has the tested release."
     )
-  batches = _batches(paths, show)
   with worker_pool.open_pool(None) as parallel_map:
-    for batch in parallel_map(_read_batch, batches):
+    for batch in parallel_map(_read_batch, _batches(paths)):
       yield from batch
 
 
-def _batches(
-  paths: Sequence[str], show: Callable[[int, int], None]
-) -> Iterator[tuple[_Wiki, list[str]]]:
+def _batches(paths: Sequence[str]) -> Iterator[tuple[_Wiki, list[str]]]:
   """Yields batches of the articles' markup."""
-  finished = pages = 0
+  line, finished, pages = printing.ProgressLine(), 0, 0
+  total = sum(files.stat(path)[0] for path in paths)
+
+  def show(read: int) -> None:
+    megabytes = f"{read / 1e6:,.0f} of {total / 1e6:,.0f} MB"
+    line.show("reading", read / total, 0, f"{megabytes}, {pages:,} pages")
+
   for path in paths:
     wiki, batch = None, list[str]()
     with files.open(path, "rb") as opened:
@@ -104,7 +105,7 @@ def _batches(
             batch.append(element.findtext("{*}revision/{*}text") or "")
           root.clear()  # Empty elements would fill the memory.
           if sum(map(len, batch)) > _BATCH_CHARACTERS:
-            show(finished + file.tell(), pages)
+            show(finished + file.tell())
             yield wiki, batch
             batch = []
       except (EOFError, ElementTree.ParseError, OSError) as error:
@@ -115,7 +116,7 @@ def _batches(
           f"pages: {error}): download pages-articles.xml.bz2 again."
         ) from error
       finished += file.tell()
-    show(finished, pages)
+    show(finished)
     if wiki:
       yield wiki, batch
 

@@ -12,6 +12,7 @@ from official_albert import machine
 # Bazel runs this file as a program.
 pytest.importorskip("mwparserfromhell")
 
+from official_albert.tools.cli import printing
 from official_albert.tools.corpus import wikipedia
 
 _ARTICLE = """{{short description|A bay}}
@@ -97,7 +98,7 @@ def dump(*pages, language="en", names=("File", "Category")):
   ).encode()
 
 
-def test_only_sentences_of_paragraphs_remain(tmp_path):
+def test_only_sentences_of_paragraphs_remain(tmp_path, monkeypatch):
   path = tmp_path / "wiki.xml.bz2"
   path.write_bytes(
     bz2.compress(
@@ -114,12 +115,14 @@ def test_only_sentences_of_paragraphs_remain(tmp_path):
     )
   )
   shown = []
-  found = wikipedia.articles([str(path)], lambda *x: shown.append(x))
-  assert list(found) == [
+  monkeypatch.setattr(
+    printing.ProgressLine, "show", lambda line, *x: shown.append(x)
+  )
+  assert list(wikipedia.articles([str(path)])) == [
     _SENTENCES,
     [_LONG.format(number, "the sea").strip() for number in range(4)],
   ]
-  assert shown == [(path.stat().st_size, 8)]
+  assert shown == [("reading", 1, 0, "0 of 0 MB, 8 pages")]
 
 
 _WORDS = "and these are many further words"

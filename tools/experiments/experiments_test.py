@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from official_albert.tools.experiments import report, runs, tables
+from official_albert.tools.experiments import runs, tables
 
 # The paper's "Avg" of each table in the order of its rows, as printed.
 _AVERAGES = {
@@ -236,7 +236,7 @@ _ROWS = {
 
 def test_numbers_are_beside_the_papers(tmp_path):
   table, tasks = tables.TABLES["7"], ["SQuAD1.1", "SST-2"]
-  text = report.write(table, tasks, _ROWS, "1,600 steps", str(tmp_path))
+  text = runs.write_report(table, tasks, _ROWS, "1,600 steps", str(tmp_path))
   assert text == (tmp_path / "table_7.md").read_text()
   lines = [[x.strip() for x in line.split("|")] for line in text.splitlines()]
   assert lines[0] == ["## 7: More data"] and lines[-1] == ["(1,600 steps)"]

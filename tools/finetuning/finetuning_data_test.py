@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from official_albert import AlbertConfig, checkpoints
+from official_albert.files import write_json
 from official_albert.tasks import common, registry
 from official_albert.tasks.classification import examples as examples_lib
 from official_albert.tools.testing import toy_data, toy_runs
@@ -210,10 +211,10 @@ def test_glue(tmp_path):
 
 
 def test_squad_files(tmp_path):
-  toy_data.write_squad(tmp_path / "train-v1.1.json", 3)
+  write_json(tmp_path / "train-v1.1.json", toy_data.squad(3))
   text = json.dumps(toy_data.squad(4)).encode()
   (tmp_path / "dev-v1.1.json.gz").write_bytes(gzip.compress(text))
-  toy_data.write_squad(tmp_path / "mine.json", 5)
+  write_json(tmp_path / "mine.json", toy_data.squad(5))
   files = {"test": str(tmp_path / "mine.json")}
   task = make_task("squad_v1", tmp_path, files=files)
   lengths = [len(task.examples(split)) for split in ("train", "dev", "test")]
@@ -229,7 +230,7 @@ def test_squad_files(tmp_path):
 
 def test_squad_task(tmp_path):
   for split in ("train", "dev"):
-    toy_data.write_squad(tmp_path / f"{split}-v2.0.json", 5, impossible=True)
+    write_json(tmp_path / f"{split}-v2.0.json", toy_data.squad(5, True))
   task = make_task(
     "squad_v2",
     tmp_path,

@@ -126,11 +126,6 @@ def squad(
   return {"data": [{"title": "Weather", "paragraphs": paragraphs}]}
 
 
-def write_squad(path: str, *args, **kwargs) -> None:
-  """Writes the result of `squad`."""
-  files.write_json(path, squad(*args, **kwargs))
-
-
 def write_race(folder: str, train: int = 6) -> None:
   """Writes RACE: `train` passages for each school, and one in other splits."""
   for split, count in (("train", train), ("dev", 1), ("test", 1)):

@@ -8,32 +8,30 @@ JSON. Imports nothing that needs TensorFlow.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import re
 import sys
 import time
-from typing import Any
+from typing import Any, Mapping, NamedTuple
 
 # The name of the custom calls that represent sums over replicas.
 ALL_REDUCE = "official_albert.all_reduce"
 
 
-@dataclasses.dataclass(frozen=True)
-class Generation:
+class Generation(NamedTuple):
   """A kind of TPU."""
 
   topology: str  # The smallest one with several chips.
   hbm_gib: float  # The memory of a program, by the compiler's messages.
-  options: tuple[tuple[str, str], ...] = ()  # Of the topology's description.
+  options: Mapping[str, str] = {}  # Of the topology's description.
 
 
 GENERATIONS = {
   "v2": Generation("v2:2x2", 7.48),
   "v3": Generation("v3:2x2", 15.48),
   # By default both cores of a chip work as one.
-  "v4": Generation("v4:2x2x1", 30.75, (("chip_config_name", "megacore"),)),
+  "v4": Generation("v4:2x2x1", 30.75, {"chip_config_name": "megacore"}),
   "v5e": Generation("v5e:2x2", 15.75),
   "v5p": Generation("v5p:2x2x1", 95.74),
   "v6e": Generation("v6e:2x2", 31.25),
@@ -81,8 +79,7 @@ def compile_step(path: str, topology: str) -> dict[str, Any]:
   from jaxlib.mlir import ir
 
   kind = generation(topology)
-  options = dict(kind.options)
-  description = topologies.get_topology_desc(topology, "tpu", **options)
+  description = topologies.get_topology_desc(topology, "tpu", **kind.options)
   devices = tuple(description.devices)
   with open(path, "rb") as file:
     lowered = file.read()
