@@ -1,7 +1,8 @@
 """Labels of texts, in the forms in which users and Keras give them.
 
 A text has one class. Several classes of a text (multi-label classification) are
-refused by name, because a softmax over them would be trained without a word.
+another task; elsewhere they are refused by name, because a softmax over them
+would be trained without a word.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any
 import numpy as np
 
 NO_MULTI_LABEL = (
-  "a text has one class (multi-label classification is not supported)"
+  "a text has one class (multi-label: tools.run_finetuning "
+  "--task=text_multi_label --label_separator=...)"
 )
 # What joins several labels in a cell of a table.
 _SEPARATORS = re.compile(r"\s*[,;|]\s*")

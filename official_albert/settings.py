@@ -22,6 +22,7 @@ HEADS = (
   "pretraining",
   "masked_lm",
   "classification",
+  "multi_label",
   "regression",
   "multiple_choice",
   "squad1",

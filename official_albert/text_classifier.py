@@ -51,11 +51,12 @@ class Classification:
   """The class of a text.
 
   Attributes:
-    label: the most probable class.
+    label: the most probable class; of a text with several, the list of those
+      whose probability reaches the threshold of the class.
     probabilities: the probability of each class.
   """
 
-  label: str
+  label: Union[str, list[str]]
   probabilities: dict[str, float]
 
 

@@ -25,8 +25,10 @@ def fields_of(answer: _Answer, labels: Sequence[str] = ()) -> dict[str, Any]:
   """
   if ERROR in answer:
     return {"prediction": None, ERROR: answer[ERROR]}
-  if "choice" in answer or "label" in answer:
+  if {"choice", "label", "labels"} & {*answer}:
     prediction = answer.get("label")
+    if "labels" in answer:  # "" stands for those that the text does not have.
+      prediction = [name for name in answer["labels"] if name]
     if "choice" in answer:
       labels, prediction = _LETTERS, _LETTERS[answer["choice"]]
     probabilities = _numbers(answer["probabilities"])

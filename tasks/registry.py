@@ -40,8 +40,8 @@ class TaskKind:
 
   @property
   def is_text(self) -> bool:
-    """Whether the task predicts a class or a number for texts."""
-    return self.head in ("classification", "regression")
+    """Whether the task predicts classes or a number for texts."""
+    return self.head in TEXT_HEADS
 
 
 # The cells that a row may have; signatures use the same names.
@@ -54,6 +54,8 @@ _EXAM = ("passage", "question", OPTIONS)
 _FILES = ("train_file", "dev_file", "test_file")
 _OWN = (*_FILES, "dev_share", "text_column", "label_column", "id_column")
 _OWN_PAIR = (*_OWN, "text_b_column")
+# Of the tasks that predict classes or a number for texts.
+TEXT_HEADS = ("classification", "regression", "multi_label")
 _SQUAD = ("data_dir", *_FILES, "skip_invalid_questions")
 _SQUAD_2 = (*_SQUAD, "null_score_diff_threshold")
 
@@ -72,13 +74,17 @@ TASKS: dict[str, TaskKind] = {
   "race_v2": TaskKind("race.task:RaceTask", "multiple_choice", _EXAM),
   **{
     f"text_{pair}{head}": TaskKind(
-      "classification.task:OwnTask", head, roles, flags
+      "classification.task:OwnTask"
+      if head != "multi_label"
+      else "classification.multi_label:MultiLabelTask",
+      head,
+      roles,
+      (*flags, *["label_separator"] * (head == "multi_label")),
     )
     for pair, roles, flags in (("", TEXT, _OWN), ("pair_", PAIR, _OWN_PAIR))
-    for head in ("classification", "regression")
+    for head in TEXT_HEADS
   },
 }
-# The tasks that predict a class or a number for texts.
 TEXT_TASKS = tuple(name for name, kind in TASKS.items() if kind.is_text)
 
 

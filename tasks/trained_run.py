@@ -10,7 +10,7 @@ import os
 from typing import Any, Mapping, Optional
 
 from official_albert import files, runs
-from official_albert.tasks import squad
+from official_albert.tasks import common, squad
 
 RESULTS_FILE = "eval_results.json"
 # The metrics by split.
@@ -23,7 +23,8 @@ class TrainedRun:
 
   `max_seq_length` is 0 if it is not known. `settings` are those of its records,
   such as labels, columns or doc_stride. `null_score_diff_threshold` is the
-  given one of SQuAD 2.0, or else the best one for the evaluated questions.
+  given one of SQuAD 2.0, or else the best one for the evaluated questions;
+  `thresholds` are those of labels, where a text may have several.
   """
 
   model_dir: str
@@ -31,6 +32,7 @@ class TrainedRun:
   max_seq_length: int
   settings: Mapping[str, Any]
   null_score_diff_threshold: Optional[float]
+  thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
   @property
   def labels(self) -> Optional[tuple[str, ...]]:
@@ -47,6 +49,7 @@ class TrainedRun:
 def read(model_dir: str) -> TrainedRun:
   """Reads the record of a run; raises ValueError for a pretraining run."""
   data, threshold = runs.read_run(model_dir)["data"], None
+  thresholds: dict[str, float] = {}
   if "task" not in data:
     raise ValueError(
       f"{model_dir} is the folder of a pretraining run: give that of a run of "
@@ -56,12 +59,18 @@ def read(model_dir: str) -> TrainedRun:
   for values in reversed(read_results(model_dir).values()):
     fallback = values.get("null_score_diff_threshold", threshold)
     threshold = values.get(squad.CHOSEN_THRESHOLD, fallback)
+    thresholds |= {
+      name.removesuffix(common.THRESHOLD): value
+      for name, value in values.items()
+      if name.endswith(common.THRESHOLD)
+    }
   return TrainedRun(
     model_dir,
     data["task"],
     data.get("max_seq_length", 0),
     data.get("settings") or {},
     threshold,
+    thresholds,
   )
 
 

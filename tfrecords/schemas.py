@@ -224,10 +224,17 @@ def _inputs(*shape: int) -> tuple[Feature, ...]:
 
 
 def classification_schema(
-  max_seq_length: int, is_regression: bool = False
+  max_seq_length: int, is_regression: bool = False, num_labels: int = 0
 ) -> tuple[Feature, ...]:
-  """Returns the schema of a sequence or a pair with a class, or a number."""
-  label = Feature("label_ids", "float32" if is_regression else "int64", ())
+  """Returns the schema of a sequence or a pair with a class, or a number.
+
+  With `num_labels`, it has a 1.0 or 0.0 for each of them instead.
+  """
+  is_float, shape = (
+    is_regression or num_labels,
+    (num_labels,) * bool(num_labels),
+  )
+  label = Feature("label_ids", "float32" if is_float else "int64", shape)
   return (*_inputs(max_seq_length), label)
 
 

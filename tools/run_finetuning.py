@@ -5,8 +5,8 @@
 
 Tasks: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all nine;
 squad_v1, squad_v2; race, race_v2; and for your own TSV, CSV or JSON lines
-text_classification, text_regression, text_pair_classification,
-text_pair_regression:
+text_classification, text_multi_label (several labels a text), text_regression,
+and the same with text_pair:
 
     --task=text_classification --train_file=train.tsv --dev_file=dev.tsv \\
         --test_file=new.tsv --text_column=review --label_column=stars

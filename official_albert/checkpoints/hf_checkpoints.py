@@ -34,11 +34,17 @@ ARCHITECTURES: Mapping[str, str] = {
   "pretraining": "AlbertForPreTraining",
   "masked_lm": "AlbertForMaskedLM",
   "classification": "AlbertForSequenceClassification",
+  "multi_label": "AlbertForSequenceClassification",
   "regression": "AlbertForSequenceClassification",
   "multiple_choice": "AlbertForMultipleChoice",
   "squad1": "AlbertForQuestionAnswering",
 }
 CONFIG_FILE = "config.json"
+_PROBLEM_TYPES = {
+  "classification": "single_label_classification",
+  "multi_label": "multi_label_classification",
+  "regression": "regression",
+}
 
 # "gelu" in Google's JSON is the tanh form, which Hugging Face calls gelu_new;
 # their "gelu" is the exact one, which no release of ALBERT was trained with.
@@ -110,7 +116,11 @@ class _HeadSettings(TypedDict, total=False):
   id2label: Optional[dict[str, Any]]
   label2id: Optional[dict[str, Any]]
   num_labels: Optional[int]
-  problem_type: Optional[Literal["regression", "single_label_classification"]]
+  problem_type: Optional[
+    Literal[
+      "regression", "single_label_classification", "multi_label_classification"
+    ]
+  ]
 
 
 class _NoHead(Exception):
@@ -349,13 +359,11 @@ def settings_of(
     "bos_token_id": 2,
     "eos_token_id": 3,
   }
-  if head in ("classification", "regression"):
+  if head in _PROBLEM_TYPES:
     names = labels or [f"LABEL_{i}" for i in range(classes)]
     values["id2label"] = {str(i): name for i, name in enumerate(names)}
     values["label2id"] = {name: i for i, name in enumerate(names)}
-    values["problem_type"] = (
-      "regression" if head == "regression" else "single_label_classification"
-    )
+    values["problem_type"] = _PROBLEM_TYPES[head]
   return values
 
 
@@ -391,7 +399,11 @@ def _head_of(
       raise _NoHead(f"{path} names {name}, whose head is not among the weights")
   labels: tuple[str, ...] = ()
   id2label = settings.get("id2label") or {}
-  has_classes = found in ("classification", "regression")
+  kind = settings.get("problem_type")
+  is_multi_label = kind == _PROBLEM_TYPES["multi_label"]
+  if is_multi_label and not head and found == "classification":
+    found = "multi_label"
+  has_classes = found in _PROBLEM_TYPES
   classes = portable.count_classes(stored) if has_classes else 2
   if has_classes or found in ("squad1", "pretraining"):
     for count in (settings.get("num_labels"), len(id2label) or None):
@@ -401,19 +413,21 @@ def _head_of(
           f"have {classes}"
         )
   if has_classes:
+    if kind not in (None, _PROBLEM_TYPES[found]):
+      raise _NoHead(
+        f"{path} has problem_type {kind}, but {classes} outputs or another "
+        f"--head, which is read as {found}"
+      )
     labels = _labels_of(settings, id2label, classes, path)
   if found == "regression" and not (name or head):
     found = ""  # It may score options, of which `portable.select` tells.
-  return found, labels if found == "classification" else ()
+  return found, () if found == "regression" else labels
 
 
 def _labels_of(
   settings: _HeadSettings, id2label: Mapping[str, Any], classes: int, path: str
 ) -> tuple[str, ...]:
   """Returns the names of the classes, or () if they have none."""
-  kind = settings.get("problem_type")
-  if kind and (kind == "regression") != (classes == 1):
-    raise _NoHead(f"{path} has problem_type {kind} for {classes} outputs")
   # Without the number, the name is one with a line break.
   names = tuple(str(id2label.get(str(i), "\n")) for i in range(len(id2label)))
   if len({*names}) < len(names) or not all(map(labels_lib.fits_cell, names)):

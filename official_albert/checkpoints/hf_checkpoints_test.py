@@ -339,7 +339,6 @@ _OTHER_HEADS: dict[str, list[dict]] = {
   ],
   "question_answering": [{"id2label": _THREE}],
   "sequence_classification": [
-    {"problem_type": "multi_label_classification"},
     {"problem_type": "regression"},
     {"problem_type": ["regression"]},
     {"num_labels": 2, "id2label": None},

@@ -148,7 +148,7 @@ class Head(NamedTuple):
   """The meaning of the outputs of a model's head.
 
   Attributes:
-    kind: "classification", "regression" or "multiple_choice".
+    kind: "classification", "multi_label", "regression" or "multiple_choice".
     labels: the names of the classes in the order of the outputs; () if the
       head has none or they are unknown.
   """

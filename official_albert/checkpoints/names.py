@@ -161,6 +161,7 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
   "pretraining": (*_MASKED_LM, *_SENTENCE_ORDER),
   "masked_lm": _MASKED_LM,
   "classification": _rows("classes  -  classifier/  classifier  C H"),
+  "multi_label": _rows("classes  -  classifier/  classifier  C H"),
   "regression": _rows("classes  -  classifier/  classifier  1 H"),
   "multiple_choice": _rows("classes  -  classifier/  classifier  1 H"),
   "squad1": _rows("classes  cls/squad/  -  qa_outputs  2 H"),

@@ -85,7 +85,7 @@ def read(
     folders, tokenization.TextRules.of(data.get("tokenizer") or {})
   )
   result.labels = tuple((data.get("settings") or {}).get("labels") or ())
-  if result.head in ("classification", "regression"):
+  if result.classes and result.head != "multiple_choice":
     result.task = data.get("task", "")
   if os.path.basename(folder) != runs.ASSETS:
     result.folder, result.record = folder, record

@@ -29,6 +29,7 @@ POOLINGS = ("pooler", "cls", "mean")
 _METHODS = {
   "pretraining": ("fill_mask", "sentence_order"),
   "classification": ("classify",),
+  "multi_label": ("classify",),
   "regression": ("score",),
   "multiple_choice": ("choose",),
   "squad1": ("answer",),
@@ -121,8 +122,8 @@ class LoadedModel:
     config: the `AlbertConfig` of the encoder.
     labels: the classes of a classifier, in the order of its outputs; () for
       other models.
-    kind: "pretraining", "encoder", "classification", "regression", "squad1",
-      "squad2" or "multiple_choice".
+    kind: "pretraining", "encoder", "classification", "multi_label",
+      "regression", "squad1", "squad2" or "multiple_choice".
     methods: the names of the methods that this model has.
     about: a description of the model, for messages.
     source: what is known of the weights, or of the export.

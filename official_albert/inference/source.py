@@ -37,6 +37,7 @@ _MODELS = {
   "pretraining": pretraining_model.AlbertForPretraining,
   "masked_lm": pretraining_model.AlbertForPretraining,
   "classification": modeling.AlbertForSequenceClassification,
+  "multi_label": modeling.AlbertForSequenceClassification,
   "regression": modeling.AlbertForSequenceClassification,
   "multiple_choice": race_model.AlbertForMultipleChoice,
   "squad1": squad_model.AlbertForSpans,
@@ -77,7 +78,7 @@ def open_source(
   with checkpoints.open(path, config_file, checkpoint=checkpoint) as read:
     prefix = read.source
     # Other heads have the same meaning in every task.
-    is_open = read.head in ("classification", "regression")
+    is_open = read.head in registry.TEXT_HEADS
     names_task = bool(task or read.task or not is_open)
     data = read.record.get("data") or {}
     model_head, run, is_run = _find_head(read, head, task, lenient)
@@ -208,7 +209,7 @@ def make_model(
   `settings` are those of a run, with start_n_top and end_n_top for SQuAD 2.0.
   """
   arguments: list[Any] = [config]
-  if head in ("classification", "regression"):
+  if _MODELS[head] is modeling.AlbertForSequenceClassification:
     arguments.append(classes)
   elif head == "squad2":
     recipe, settings = squad.RECIPES["squad_v2"], settings or {}
@@ -227,9 +228,10 @@ def make_served(
   kind = registry.get(run.task, run.model_dir)
   arguments = model, text_layer, max_seq_length
   if kind.is_text:
-    return serving.ServedTextTask(
-      *arguments, run.labels, kind.roles == registry.PAIR
-    )
+    of_texts = *arguments, run.labels, kind.roles == registry.PAIR
+    if kind.head == "multi_label":
+      return serving.ServedMultiLabel(*of_texts, thresholds=run.thresholds)
+    return serving.ServedTextTask(*of_texts)
   if kind.head == "multiple_choice":
     default = race.RECIPES["race"].max_qa_length
     return race_model.ServedMultipleChoice(

@@ -30,6 +30,7 @@ from official_albert.serving.served_module import (
   ServedEncoder,
   ServedLogits,
   ServedModule,
+  ServedMultiLabel,
   ServedTextTask,
   Tensors,
   TextFunction,

@@ -315,3 +315,31 @@ class ServedTextTask(ServedLogits):
 
   def settings(self) -> dict[str, Any]:
     return {"labels": list(self.labels), "inputs": list(self.inputs)}
+
+
+class ServedMultiLabel(ServedTextTask):
+  """Returns `labels` <string>[B, C], `probabilities` and `logits` [B, C].
+
+  `labels` has "" for those that the text does not have.
+  """
+
+  def __init__(
+    self, *args: Any, thresholds: Optional[Mapping[str, float]] = None
+  ):
+    """A text has a label from its threshold on, which is 0.5 by default."""
+    super().__init__(*args)
+    self.kind = "multi_label"
+    self._thresholds = [(thresholds or {}).get(x, 0.5) for x in self.labels]
+
+  def ids_outputs(self, features: Tensors) -> Tensors:
+    logits = self.run(**features)["logits"]
+    probabilities = tf.sigmoid(logits)
+    has_label = probabilities >= tf.constant(self._thresholds)
+    return {
+      "labels": tf.where(has_label, tf.constant(self.labels), ""),
+      "probabilities": probabilities,
+      "logits": logits,
+    }
+
+  def settings(self) -> dict[str, Any]:
+    return {**super().settings(), "thresholds": self._thresholds}

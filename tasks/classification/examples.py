@@ -9,7 +9,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from typing import Mapping, Optional, Sequence
+from typing import Iterable, Mapping, Optional, Sequence
 
 from official_albert import files
 from official_albert import labels as labels_lib
@@ -86,14 +86,15 @@ def hold_out(
   return sides
 
 
-def find_labels(examples: Sequence[TextExample], path: str) -> tuple[str, ...]:
+def find_labels(found: Iterable[str], path: str) -> tuple[str, ...]:
   """Returns the classes of training examples in the order of the outputs.
 
+  `found` are their labels.
   They are sorted alphabetically, or by value if all are integers. There must be
   at least two, with names that fit into a cell of a table, and a row has one.
   `path` is the file of the examples, for messages.
   """
-  labels = sorted({e.label for e in examples if e.label is not None})
+  labels = sorted({*found})
   problem = ""
   if len(labels) < 2:
     problem = (

@@ -174,8 +174,14 @@ class OwnTask(TextTask):
     self.best_metric = "pearson" if self._is_regression else "accuracy"
     self.labels = options.labels
     if self.labels is None and not self._is_regression:
-      path = self.sources("train")[0]
-      self.labels = examples_lib.find_labels(self.examples("train"), path)
+      self.labels = self._find_labels(self.sources("train")[0])
+
+  def _find_labels(self, path: str) -> tuple[str, ...]:
+    return examples_lib.find_labels(self._names(self.examples("train")), path)
+
+  def _names(self, examples: Sequence[common.TextExample]) -> set[Any]:
+    """Returns the labels that occur."""
+    return {e.label for e in examples if e.label is not None}
 
   def _is_shared(self, split: str) -> bool:
     """Whether a split is a part of the training file."""
@@ -194,19 +200,29 @@ class OwnTask(TextTask):
 
   def read(self, split: str) -> list[common.TextExample]:
     path, columns = self.sources(split)[0], self._columns(split)
-    examples = examples_lib.read_examples(
-      path,
-      columns,
-      None if split == "train" else self.labels,
-      self._is_regression,
-      may_lack_labels=split in self.test_splits,
-    )
+    examples = self._read_file(path, columns, split)
     if "label" in columns and examples and examples[0].label is None:
       self.options.note(
         f"{path}: no {columns['label']} is one of the training data, so these "
         "rows are predicted, but not scored"
       )
     return self._side(examples, split) if self._is_shared(split) else examples
+
+  def _read_file(
+    self, path: str, columns: Mapping[str, str], split: str
+  ) -> list[common.TextExample]:
+    return examples_lib.read_examples(
+      path,
+      columns,
+      None if split == "train" else self.labels,
+      self._is_regression,
+      may_lack_labels=split in self.test_splits,
+    )
+
+  @property
+  def label_columns(self) -> list[str]:
+    """The columns that make the label."""
+    return [self.options.label_column]
 
   def _columns(self, split: str) -> dict[str, str]:
     """Returns the columns to read by role; ids may be in some files only."""
@@ -215,8 +231,9 @@ class OwnTask(TextTask):
     if not self.has_pairs:
       del columns["text_b"]
     for role in ("id", "label") if split in self.test_splits else ("id",):
+      names = self.label_columns if role == "label" else [columns[role]]
       # The header of an index that pandas writes is empty, too.
-      if not columns[role] or columns[role] not in header:
+      if "" in names or not {*names} <= {*header}:
         del columns[role]
     return columns
 
@@ -242,7 +259,7 @@ class OwnTask(TextTask):
     share, path = self.options.dev_share, self.sources(split)[0]
     train, dev = examples_lib.hold_out(examples, share)
     counts = f"{len(dev):,} of the {len(examples):,} rows of {path}"
-    lost = {e.label for e in dev} - {e.label for e in train}
+    lost = self._names(dev) - self._names(train)
     if not (train and dev) or lost and not self._is_regression:
       raise ValueError(
         f"--dev_share={share:g} holds out {counts}, but both sides need rows, "

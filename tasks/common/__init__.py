@@ -3,6 +3,7 @@
 from official_albert.tasks.common.recipe import Recipe, TaskOptions
 from official_albert.tasks.common.rows import (
   PROBABILITIES_SUFFIX,
+  THRESHOLD,
   ProbabilityTable,
   Record,
   TextExample,

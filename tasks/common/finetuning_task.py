@@ -446,10 +446,11 @@ class LabelTask(FinetuningTask):
         f"--task={self.name}, or have other labels: give the --task and the "
         "data that were predicted."
       )
-    values = answers.values
-    if self.labels is not None:
-      values = np.argmax(values, axis=1)
-    return self.metrics(split, values)
+    return self.metrics(split, self.decisions(answers.values))
+
+  def decisions(self, values: np.ndarray) -> np.ndarray:
+    """Returns what `metrics` takes, given the values of a table."""
+    return values if self.labels is None else np.argmax(values, axis=1)
 
   def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
     """Writes `SPLIT.probabilities.tsv`; returns its path in a list."""

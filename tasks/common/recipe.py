@@ -50,6 +50,7 @@ class TaskOptions:
     recipe: fields of the recipe to change.
     chosen_threshold: that of an earlier evaluation of SQuAD 2.0, until the next
       one.
+    thresholds: those of labels by an earlier evaluation, until the next one.
     labels: the labels of an earlier run, for data without labels.
     note: called with lines for the log.
   """
@@ -77,7 +78,14 @@ class TaskOptions:
   )
   text_column: str = setting("text", "Column of the text.")
   text_b_column: str = setting("text_b", "Column of the second text of a pair.")
-  label_column: str = setting("label", "Column of the label.")
+  label_column: str = setting(
+    "label",
+    "Column of the label; for several labels of a text, of lists of them, or "
+    "comma-separated columns with 0 and 1.",
+  )
+  label_separator: str = setting(
+    ",", "What separates the labels in a cell of several."
+  )
   id_column: str = setting("", "Column of the ids; by default the row numbers.")
   cache_dir: str = setting(
     "",
@@ -120,6 +128,7 @@ class TaskOptions:
   tokenizer: Optional[tokenization.Tokenizer] = None
   recipe: Mapping[str, float] = dataclasses.field(default_factory=dict)
   chosen_threshold: Optional[float] = None
+  thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
   labels: Optional[Sequence[str]] = None
   note: Callable[[str], None] = print
 

@@ -16,7 +16,7 @@ import csv
 import dataclasses
 import itertools
 import json
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 
@@ -29,20 +29,23 @@ _MAX_CELL_CHARACTERS = 1 << 30
 _LARGEST = 3e38
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ["id", "prediction"]
+# After the name of a label, the name of its threshold among the metrics.
+THRESHOLD = " threshold"
 
 
 @dataclasses.dataclass(frozen=True)
 class TextExample:
   """A text or a pair of texts.
 
-  The label is the text in the file, also for a regression; None if unknown.
+  The label is the text in the file, also for a regression; for several labels
+  a tuple of texts; None if unknown.
   `guid` is the id from the file, or the number of the row from 0.
   """
 
   guid: str
   text_a: str
   text_b: Optional[str] = None
-  label: Optional[str] = None
+  label: Union[str, tuple[str, ...], None] = None
 
 
 class Record(NamedTuple):
@@ -299,16 +302,25 @@ class ProbabilityTable:
   Attributes:
     ids: N unique ids.
     labels: L labels, in the order of the columns; none for a regression.
-    values: <float>[N, L], whose rows sum to 1; <float>[N] for a regression.
+    values: <float>[N, L], whose rows sum to 1, unless a text may have several
+      labels; <float>[N] for a regression.
+    thresholds: for several labels, the least probability of each; else None.
   """
 
   ids: tuple[str, ...]
   labels: tuple[str, ...]
   values: np.ndarray
+  thresholds: Optional[np.ndarray] = None
 
   @property
   def predictions(self) -> list[str]:
-    """The most probable labels (the first of equal ones), or the numbers."""
+    """The most probable labels (the first of equal ones), or the numbers.
+
+    Several labels are joined by commas.
+    """
+    if self.thresholds is not None:
+      chosen = self.values >= self.thresholds
+      return [",".join(itertools.compress(self.labels, row)) for row in chosen]
     if not self.labels:
       return [f"{value:.9g}" for value in self.values]
     return [self.labels[i] for i in np.argmax(self.values, axis=1)]

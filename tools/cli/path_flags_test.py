@@ -32,9 +32,8 @@ _NO_PATHS = {
     "gradient_accumulation_steps phase_steps random_depths train_batch_size"
   ),
   "text": (
-    "beam_options context finetuning_flags options passage "
-    "pretraining_flags question text "
-    "text_a text_b"
+    "beam_options context finetuning_flags label_separator options passage "
+    "pretraining_flags question text text_a text_b"
   ),
 }
 

@@ -170,14 +170,18 @@ def test_the_best_checkpoint_of_a_run(tmp_path):
     convert(tmp_path / "a", "c", which="latest")
 
 
-def test_a_classifier_of_several_labels_a_text_is_refused(tmp_path):
-  run, hf = str(tmp_path / "run"), tmp_path / "hf"
-  toy_runs.write_finetuned(run, "text_classification", ("x", "y", "z"))
-  conversion.convert("hf", run, str(hf))
-  text = (hf / "config.json").read_text()
-  (hf / "config.json").write_text(text.replace("single_label", "multi_label"))
-  with pytest.raises(ValueError, match="multi_label_.*: give --head=none for"):
-    conversion.convert("official_albert", str(hf), str(tmp_path / "no"))
+def test_a_classifier_of_several_labels_a_text_stays_one(tmp_path):
+  run, hf, back = (str(tmp_path / x) for x in ("run", "hf", "back"))
+  toy_runs.write_finetuned(run, "text_multi_label", ("x", "y", "z"))
+  conversion.convert("hf", run, hf)
+  conversion.convert("official_albert", hf, back)
+  for path in (run, hf, back):
+    read = checkpoints.read_checkpoint(path)
+    assert (read.head, read.labels) == ("multi_label", ("x", "y", "z"))
+  with pytest.raises(
+    ValueError, match="multi_label_.*, but 3 outputs or anoth"
+  ):
+    checkpoints.read_checkpoint(hf, head="classification")
 
 
 def test_tokenizers(tmp_path):
@@ -300,7 +304,8 @@ _CONFIG = toy_models.config(31, 9, num_hidden_groups=2)
 
 @pytest.mark.parametrize("head", sorted(checkpoints.HEADS))
 def test_the_table_has_every_variable_of_every_model(head):
-  classes = {"classification": 3, "regression": 1}.get(head, 0)
+  sizes = {"classification": 3, "multi_label": 3, "regression": 1}
+  classes = sizes.get(head, 0)
   model = make_model(head, _CONFIG, classes)
   prefix = "" if hasattr(model, "albert") else "albert/"
   variables = checkpoints.by_path(model)

@@ -104,6 +104,7 @@ def make_task(
     tokenizer=tokenizer,
     recipe={k: v for k, v in recipe.items() if v is not None},
     chosen_threshold=run.null_score_diff_threshold if run else None,
+    thresholds=run.thresholds if run else {},
     labels=run.labels if run else None,
   )
   return registry.make_task(name, options)

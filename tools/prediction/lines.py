@@ -151,6 +151,8 @@ def _cells(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
   for name, value in fields.items():
     if name == "probabilities":
       cells += value.items()
+    elif "probabilities" in fields and isinstance(value, list):
+      cells.append((name, ",".join(value)))  # Several labels.
     elif name == "masks":  # The best pieces are the prediction.
       cells.append(("probability", [x["probabilities"][0] for x in value]))
     elif name != "n_best":

@@ -33,6 +33,7 @@ _OPTIONS = ["cold", "größe 東京", "a tree", "by the sea"]
 _RUNS = {
   "classes": ("text_classification", _LABELS, {}),
   "pairs": ("text_pair_classification", _LABELS, {}),
+  "several": ("text_pair_multi_label", _LABELS, {}),
   "numbers": ("stsb", None, {}),
   "squad2": ("squad_v2", None, {"doc_stride": 5, "max_query_length": 6}),
   "race": ("race", None, {"max_qa_length": 8}),
@@ -150,6 +151,7 @@ _ASKED = {
     ("pretrained", "sentence_order", "text_a text_b", "swapped_probability"),
     ("numbers", "score", "text_a text_b", "score"),
     ("classes", "classify", "text", "label probabilities"),
+    ("several", "classify", "text_a text_b", "label probabilities"),
     (
       *("squad2", "answer", "question context"),
       "probability start end null_score_diff",
@@ -172,7 +174,14 @@ def test_answers_are_those_of_the_export(
     if not isinstance(answers[0], float):
       name = {"choice": "index"}.get(output, output)
       found = [getattr(answer, name) for answer in answers]
-    if output == "label":
+    if run == "several" and output == "label":
+      rows = wanted["labels"].numpy().tolist()
+      assert found == [[x.decode() for x in row if x] for row in rows]
+      probabilities = wanted["probabilities"].numpy()
+      chosen = probabilities >= np.linspace(0.3, 0.7, len(_LABELS))
+      np.testing.assert_array_equal(chosen, np.array(rows) != b"")
+      assert 0 < chosen.mean() < 1 and max(probabilities.sum(1)) > 1
+    elif output == "label":
       assert [label.encode() for label in found] == wanted[
         output
       ].numpy().tolist()
@@ -315,11 +324,12 @@ def test_classifiers_that_do_not_name_their_task(folder, tmp_path):
   text = path.read_text()
   assert "single_label" in text
   path.write_text(text.replace("single_label", "multi_label"))
+  found = albert.load(path.parent).classify(_TEXTS)[0].probabilities
+  assert sum(found.values()) != pytest.approx(1, abs=1e-3)
+  path.write_text(text.replace("single_label", "no_label"))
   model = albert.load(path.parent)
   assert model.methods == ("embed",)
-  with pytest.raises(
-    ValueError, match="'problem_type' is 'multi_label_classif"
-  ):
+  with pytest.raises(ValueError, match="'problem_type' is 'no_label_classif"):
     model.classify(_TEXTS)
 
 

@@ -21,7 +21,7 @@ from official_albert import (
   training,
 )
 from official_albert.inference import source as source_lib
-from official_albert.tasks import registry, trained_run
+from official_albert.tasks import common, registry, trained_run
 from official_albert.tasks.pretraining import data
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import toy_models
@@ -118,7 +118,8 @@ def write_finetuned(
   """Writes a run of one update to a new folder; returns its model.
 
   The task is that of --task of tools.run_finetuning, the threshold that of
-  SQuAD 2.0, the settings those of its records, such as doc_stride.
+  SQuAD 2.0, the settings those of its records, such as doc_stride. Where a text
+  may have several labels, these have thresholds from 0.3 to 0.7.
   """
   files.make_folder(folder)
   tokenizer = write_tokenizer(folder)
@@ -141,9 +142,14 @@ def write_finetuned(
     "tokenizer": recorded,
   }
   runs.write_run(folder, made, {}, data)
+  results = {}
   if threshold is not None:
-    results = {"dev": {"null_score_diff_threshold": threshold}}
-    trained_run.write_results(folder, results)
+    results = {"null_score_diff_threshold": threshold}
+  elif head == "multi_label" and labels:
+    values = zip(labels, np.linspace(0.3, 0.7, len(labels)))
+    results = {f"{x}{common.THRESHOLD}": value for x, value in values}
+  if results:
+    trained_run.write_results(folder, {"dev": results})
   training.CheckpointManager(folder, 1, model=model).save(1)
   return model
 

@@ -1,0 +1,196 @@
+"""Several labels of a text: each is predicted on its own (multi-label).
+
+The probability of a label is the sigmoid of its logit. A text has the labels
+whose probability reaches their thresholds, which are chosen on the dev data;
+run_finetuning writes them to eval_results.json, and exports hold them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import checkpoints, files, tfrecords
+from official_albert.tasks import common
+from official_albert.tasks.classification import examples as examples_lib
+from official_albert.tasks.classification import task as task_lib
+from official_albert.tasks.common import finetuning_task
+
+_YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
+
+
+def read_labels(
+  record: common.Record, columns: Sequence[str], separator: str
+) -> tuple[str, ...]:
+  """Returns the labels of a row.
+
+  Several columns, whose names are the labels, have 0 or 1. One column has a
+  list (JSON lines), or labels that the separator joins; it may be empty.
+  """
+  if len(columns) > 1:
+    cells = {x: common.plain_cell(record, x).strip().lower() for x in columns}
+    for column, cell in cells.items():
+      if cell not in _YES + _NO:
+        raise ValueError(
+          f"{record.where}: {column!r} is {files.quote(cell)}, but must be 0 "
+          "or 1: --label_column names several columns."
+        )
+    return tuple(column for column, cell in cells.items() if cell in _YES)
+  (column,) = columns
+  value = record.cells[column]
+  if not isinstance(value, list):
+    text = common.text_cell(record, column, may_be_empty=True)
+    value = text.split(separator) if text.strip() else []
+  names = tuple(
+    common.plain_cell(record._replace(cells={column: x}), column).strip()
+    for x in value
+  )
+  if len({*names}) < len(names):
+    raise ValueError(f"{record.where}: {column!r} has a label twice.")
+  return names
+
+
+def best_thresholds(probabilities: np.ndarray, gold: np.ndarray) -> np.ndarray:
+  """Returns the thresholds <float32>[L] with the highest F1 of each label.
+
+  Both arguments are [N, L]. A threshold lies in the middle between two
+  probabilities. Labels that do not occur have 0.5.
+  """
+  found = []
+  for values, is_label in zip(probabilities.T, gold.T > 0):
+    order = np.argsort(-values, kind="stable")
+    sorted_values = np.append(values[order].astype(np.float64), 0.0)
+    counts = np.arange(1, len(values) + 1)
+    f1 = 2 * np.cumsum(is_label[order]) / (counts + is_label.sum())
+    # A threshold cannot separate equal probabilities.
+    f1[sorted_values[:-1] == sorted_values[1:]] = -1
+    best = int(np.argmax(f1))
+    middle = (sorted_values[best] + sorted_values[best + 1]) / 2
+    found.append(middle if is_label.any() else 0.5)
+  return np.array(found, np.float32)
+
+
+def scores(
+  probabilities: np.ndarray, gold: np.ndarray, thresholds: np.ndarray
+) -> dict[str, float]:
+  """Returns metrics of probabilities and labels, both [N, L].
+
+  `mean_average_precision` needs no thresholds, and leaves out labels that do
+  not occur. F1 is that of all decisions (micro), or the mean of the labels
+  (macro); 0 / 0 is 0.
+  """
+  import sklearn.metrics  # It takes long.
+
+  occurs = gold.any(axis=0)
+  precisions = [
+    sklearn.metrics.average_precision_score(gold[:, i], probabilities[:, i])
+    for i in np.flatnonzero(occurs)
+  ]
+  decided = probabilities >= thresholds
+  values = {"mean_average_precision": float(np.mean(precisions or [0.0]))}
+  for average in ("micro", "macro"):
+    value = sklearn.metrics.f1_score(
+      gold, decided, average=average, zero_division=0
+    )
+    values[f"{average}_f1"] = float(value)
+  return values
+
+
+class MultiLabelTask(task_lib.OwnTask):
+  """The user's own table, with several labels of a text, or none."""
+
+  def __init__(self, name: str, options: common.TaskOptions):
+    if not options.label_separator:
+      raise ValueError(
+        "--label_separator is empty: give what joins the labels."
+      )
+    super().__init__(name, options)
+    self.best_metric = "mean_average_precision"
+    given = [options.thresholds.get(label, 0.5) for label in self.labels or ()]
+    self._thresholds = np.array(given, np.float32)
+
+  @property
+  def head(self) -> checkpoints.Head:  # type: ignore[override]
+    return checkpoints.Head("multi_label", tuple(self.labels or ()))
+
+  def schema(self) -> tuple[tfrecords.Feature, ...]:
+    count = len(self.labels or ())
+    return tfrecords.classification_schema(self.max_seq_length, False, count)
+
+  @property
+  def label_columns(self) -> list[str]:
+    return self.options.label_column.split(",")
+
+  def _names(self, examples: Sequence[common.TextExample]) -> set[Any]:
+    return {*itertools.chain(*(e.label or () for e in examples))}
+
+  def _find_labels(self, path: str) -> tuple[str, ...]:
+    columns = tuple(self.label_columns)
+    return columns if len(columns) > 1 else super()._find_labels(path)
+
+  def _read_file(
+    self, path: str, columns: Mapping[str, str], split: str
+  ) -> list[common.TextExample]:
+    texts = {role: x for role, x in columns.items() if role != "label"}
+    examples = examples_lib.read_examples(path, texts)
+    if "label" not in columns:
+      return examples
+    separator = self.options.label_separator
+    for i, record in enumerate(common.read_table(path, self.label_columns)):
+      names = read_labels(record, self.label_columns, separator)
+      for name in names if split != "train" else ():
+        common.check_label(record.where, name, self.labels)
+      examples[i] = dataclasses.replace(examples[i], label=names)
+    return examples
+
+  def gold(self, split: str) -> np.ndarray:
+    """Returns 1.0 for each label of each example, else 0.0, <float32>[N, L]."""
+    names = [example.label or () for example in self.examples(split)]
+    rows = [[x in row for x in self.labels or ()] for row in names]
+    return np.array(rows, np.float32)
+
+  def losses(
+    self, model: tf.keras.Model, outputs: Any, batch: Any, training: bool
+  ) -> finetuning_task.Losses:
+    """Returns the summed cross entropy in nats, a mean over the labels."""
+    entropies = tf.nn.sigmoid_cross_entropy_with_logits(
+      batch["label_ids"], outputs["logits"]
+    )
+    losses = tf.reduce_mean(entropies, axis=-1)
+    return {self.name: tf.reduce_sum(losses * batch["example_weight"])}, {}
+
+  def predictions(
+    self, model: tf.keras.Model, outputs: Any, batch: Any
+  ) -> dict[str, tf.Tensor]:
+    """Returns `values`, the probability <float32>[B, L] of each label."""
+    values = tf.sigmoid(outputs["logits"])
+    return {"example_id": batch["example_id"], "values": values}
+
+  def decisions(self, values: np.ndarray) -> np.ndarray:
+    return values
+
+  def metrics(self, split: str, predicted: np.ndarray) -> dict[str, float]:
+    """Returns the metrics of probabilities, and chooses the thresholds on dev.
+
+    On dev, these are among the values.
+    """
+    gold, thresholds = self.gold(split), {}
+    if split == self.eval_split:
+      self._thresholds = best_thresholds(predicted, gold)
+      for label, value in zip(self.labels or (), self._thresholds):
+        thresholds[f"{label}{common.THRESHOLD}"] = float(value)
+    return {**scores(predicted, gold, self._thresholds), **thresholds}
+
+  def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
+    answers = dataclasses.replace(answers, thresholds=self._thresholds)
+    return super().write_answers(split, answers, folder)
+
+  def majority(self, split: str) -> dict[str, float]:
+    """Scores the share of each label in the training data."""
+    shares = self.gold("train").mean(axis=0)
+    gold, half = self.gold(split), np.full(len(shares), 0.5)
+    return scores(np.tile(shares, (len(gold), 1)), gold, half)

@@ -1,0 +1,150 @@
+"""Several labels of a text: tables, losses, thresholds and metrics."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert.tasks import common, registry
+from official_albert.tasks.classification import multi_label, task_test
+
+_LABELS = ("cold", "wet", "windy")
+_ROWS = [("w7", "wet,cold"), ("w8 w9", ""), ("w5", "windy"), ("w6", "cold")]
+_GOLD = [[1, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 0]]
+
+
+def _write(folder, kind):
+  """Writes the rows in one of three forms; returns the flags."""
+  if kind == "columns":
+    lines = [f"text,{','.join(_LABELS)}"]
+    lines += [f"{t},{','.join(map(str, r))}" for (t, _), r in zip(_ROWS, _GOLD)]
+  elif kind == "lists":
+    rows = ({"text": t, "label": x.split(",") if x else []} for t, x in _ROWS)
+    lines = [json.dumps(row) for row in rows]
+  else:
+    lines = ["text,label", *(f"{t},{x.replace(',', ' | ')}" for t, x in _ROWS)]
+  path = folder / f"{kind}.{'jsonl' if kind == 'lists' else 'csv'}"
+  path.write_text("\n".join(lines) + "\n")
+  columns = {"label_column": ",".join(_LABELS)} if kind == "columns" else {}
+  files = {f"{split}_file": str(path) for split in ("train", "dev", "test")}
+  return {**files, **columns, "label_separator": "|"}
+
+
+def _task(folder, kind="cells", **changes):
+  options = task_test.options(folder, **{**_write(folder, kind), **changes})
+  return registry.make_task("text_multi_label", options)
+
+
+@pytest.mark.parametrize("kind", ["columns", "lists", "cells"])
+def test_the_forms_of_a_table_are_the_same(kind, tmp_path):
+  task = _task(tmp_path, kind)
+  assert task.labels == _LABELS
+  np.testing.assert_array_equal(task.gold("train"), _GOLD)
+  config = task_test._CONFIG
+  task = task.with_records(["train", "dev"], config)
+  (batch,) = task.dataset("dev", 4)
+  np.testing.assert_array_equal(batch["label_ids"], _GOLD)
+  assert batch["label_ids"].dtype == tf.float32
+
+
+def test_losses_and_predictions_by_hand(tmp_path):
+  task = _task(tmp_path)
+  logits = np.array(
+    [[2, -1, 0.5], [0, 3, -2], [1, 1, 1], [-4, 0, 2]], "float32"
+  )
+  batch = {
+    "label_ids": tf.constant(_GOLD, tf.float32),
+    "example_weight": tf.constant([1.0, 1.0, 0.0, 1.0]),
+    "example_id": tf.range(4),
+  }
+  outputs = {"logits": tf.constant(logits)}
+  chances = 1 / (1 + np.exp(-logits))
+  right = np.where(np.array(_GOLD) > 0, chances, 1 - chances)
+  totals, _ = task.losses(None, outputs, batch, True)
+  expected = -np.log(right).mean(axis=1)[[0, 1, 3]].sum()
+  np.testing.assert_allclose(totals["text_multi_label"], expected, rtol=1e-6)
+  values = task.predictions(None, outputs, batch)["values"]
+  np.testing.assert_allclose(values, chances, rtol=1e-6)
+
+
+def _f1(gold, decided):
+  hits = (gold & decided).sum()
+  return 2 * hits / max(1, gold.sum() + decided.sum())
+
+
+def test_thresholds_have_the_highest_f1():
+  rng = np.random.default_rng(3)
+  gold = rng.random([40, 5]) < [0.5, 0.1, 0.9, 0.3, 0.0]
+  values = np.float32(rng.integers(1, 20, [40, 5]) / 20)  # Many are equal.
+  values = np.float32(0.3 * values + 0.6 * gold * rng.random([40, 5]))
+  found = multi_label.best_thresholds(values, gold.astype(np.float32))
+  for label, threshold in enumerate(found):
+    column, right = values[:, label], gold[:, label]
+    best = max(_f1(right, column >= x) for x in column)
+    assert _f1(right, column >= threshold) == best
+  assert found[4] == 0.5
+
+
+def test_metrics_by_hand(tmp_path):
+  task, gold = _task(tmp_path), np.array(_GOLD, np.float32)
+  values = np.float32(
+    [[0.9, 0.2, 0], [0.1, 0.3, 0], [0.2, 0.1, 0.4], [0.3, 0, 0]]
+  )
+  # Of wet, the row without it comes first: its precision is 1/2.
+  expected = {"mean_average_precision": (1 + 0.5 + 1) / 3}
+  # At 0.5, one label of four is found, of cold; the thresholds find all.
+  halves = {**expected, "micro_f1": 2 / 5, "macro_f1": (2 / 3) / 3}
+  found = multi_label.scores(values, gold, np.full(3, 0.5))
+  assert found == pytest.approx(halves)
+  assert task.metrics("test", values) == pytest.approx(halves)
+  found = task.metrics("dev", values)
+  wet = found.pop("wet threshold")
+  assert found.pop("cold threshold") == pytest.approx(0.25)
+  assert found.pop("windy threshold") == pytest.approx(0.2) and 0.1 < wet < 0.2
+  expected |= {"micro_f1": 8 / 9, "macro_f1": (1 + 2 / 3 + 1) / 3}
+  assert found == pytest.approx(expected)
+  # They apply to the other splits, and to tables.
+  assert task.metrics("test", values) == pytest.approx(expected)
+  table = common.ProbabilityTable(("a", "b", "c", "d"), _LABELS, values)
+  (path,) = task.write_answers("test", table, str(tmp_path))
+  cells = [row[1] for _, row in common.read_tsv(path)]
+  assert cells == ["prediction", "cold,wet", "wet", "windy", "cold"]
+  # A constant has the share of each label as its precision.
+  constant = task.majority("dev")
+  assert constant["mean_average_precision"] == pytest.approx((0.5 + 0.5) / 3)
+
+
+@pytest.mark.parametrize(
+  "row, columns, named",
+  [
+    ({"label": ["cold", "cold"]}, ["label"], "'label' has a label twice"),
+    ({"label": [["cold"]]}, ["label"], "'label' must be text"),
+    ({"label": "cold||wet"}, ["label"], "'label' is empty"),
+    ({"cold": "1", "wet": "-1"}, ["cold", "wet"], "'wet' is '-1', but must be"),
+  ],
+)
+def test_wrong_cells_are_refused(row, columns, named):
+  record = common.Record("a.csv, line 3", row)
+  with pytest.raises(ValueError, match=f"^a.csv, line 3: {named}"):
+    multi_label.read_labels(record, columns, "|")
+
+
+@pytest.mark.parametrize(
+  "changes, named",
+  [
+    ({"label_separator": ""}, "--label_separator is empty"),
+    ({"label_column": "cold,wet"}, "there is no column 'cold'"),
+  ],
+)
+def test_wrong_flags_are_refused(changes, named, tmp_path):
+  with pytest.raises(ValueError, match=named):
+    _task(tmp_path, **changes).check(["train"])
+
+
+def test_unknown_labels_of_dev_are_refused(tmp_path):
+  task = _task(tmp_path, labels=("cold", "wet"))
+  with pytest.raises(ValueError, match="line 4: unknown label 'windy'"):
+    task.examples("dev")
