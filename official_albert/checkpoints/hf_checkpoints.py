@@ -91,6 +91,8 @@ _SAME = tuple(
 # Of those with one value.
 _WRITTEN = ("layer_norm_eps", "position_embedding_type", "model_type")
 _WEIGHTS_FILE = "model.safetensors"
+# Beside weights in several files.
+_INDEX_FILE = f"{_WEIGHTS_FILE}.index.json"
 # The largest models have about a thousand variables.
 _MAX_NAMES = 50_000
 
@@ -121,6 +123,12 @@ class _HeadSettings(TypedDict, total=False):
       "regression", "single_label_classification", "multi_label_classification"
     ]
   ]
+
+
+class _Index(TypedDict):
+  """What the index of several files says: the file of each weight."""
+
+  weight_map: dict[str, str]
 
 
 class _NoHead(Exception):
@@ -287,13 +295,26 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
 
 def _open(folder: str) -> _Values:
   """Returns the floating-point values of a folder."""
-  path = os.path.join(folder, _WEIGHTS_FILE)
-  if not files.exists(path):
+  path, index = (os.path.join(folder, x) for x in (_WEIGHTS_FILE, _INDEX_FILE))
+  if files.exists(path):
+    return _read_file(path)
+  if not files.exists(index):
     raise FileNotFoundError(
-      f"{folder} has no {_WEIGHTS_FILE}: save pickles (pytorch_model.bin) and "
-      "weights in several files again, by save_pretrained of transformers with "
-      'safe_serialization=True and max_shard_size="50GB".'
+      f"{folder} has no {_WEIGHTS_FILE}: save pickles (pytorch_model.bin) "
+      "again, by save_pretrained of transformers with safe_serialization=True."
     )
+  file_of = files.read_json(index, _Index, "copy it again")["weight_map"]
+  values: _Values = {}
+  for name in sorted({*file_of.values()}):
+    if os.path.basename(name) != name or not name.endswith(".safetensors"):
+      raise ValueError(f"{index} names {name!r:.80}, not a file beside it.")
+    found = _read_file(os.path.join(folder, name))
+    values |= {x: found[x] for x in found if file_of.get(x) == name}
+  return values
+
+
+def _read_file(path: str) -> _Values:
+  """Returns the floating-point values of a file."""
   with files.local_copy(path) as local_path:
     name, values = "the header", {}
     try:

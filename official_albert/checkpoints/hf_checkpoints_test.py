@@ -211,6 +211,32 @@ def test_damaged_weights(folder):
     hf_checkpoints.read(str(folder))
 
 
+def test_weights_in_several_files(folder):
+  expected = hf_checkpoints.read(str(folder)).tensors
+  path = folder / "model.safetensors"
+  values, file_of = safetensors.numpy.load_file(path), {}
+  for i in range(3):
+    part = {name: values[name] for name in sorted(values)[i::3]}
+    file = f"model-{i + 1:05d}-of-00003.safetensors"
+    file_of.update(dict.fromkeys(part, file))
+    # A value that the index has in another file is not read.
+    safetensors.numpy.save_file(part | {"x": np.float32([i])}, folder / file)
+  path.unlink()
+  index, more = folder / "model.safetensors.index.json", {"metadata": {}}
+  index.write_text(json.dumps({**more, "weight_map": file_of}))
+  found = hf_checkpoints.read(str(folder)).tensors
+  np.testing.assert_equal(found, expected)
+  for wrong, named in (
+    ({}, "'weight_map'"),
+    ({"weight_map": {_WORDS: "../a.safetensors"}}, "'../a.safetensors', not a"),
+    ({"weight_map": {_WORDS: "a.bin"}}, "'a.bin', not a file beside it"),
+    ({"weight_map": {_WORDS: "a.safetensors"}}, "a.safetensors is damaged"),
+  ):
+    index.write_text(json.dumps({**more, **wrong}))
+    with pytest.raises(ValueError, match=named):
+      hf_checkpoints.read(str(folder))
+
+
 @pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
 def test_half_precision_is_read_exactly(dtype, folder):
   values = np.full([113, 16], 3.140625, dtype.as_numpy_dtype)
