@@ -7,6 +7,7 @@ import dataclasses
 import json
 import os
 import shutil
+import sys
 import tarfile
 import tempfile
 
@@ -63,6 +64,39 @@ def write(kind, folder):
     {f"module/{name}": value for name, value in source.tensors.items()},
   )
   return folder
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+  """The library of the Hugging Face Hub, offline, with an empty cache."""
+  constants = pytest.importorskip("huggingface_hub.constants")
+  cache = tmp_path / "cache"
+  monkeypatch.setattr(constants, "HF_HUB_CACHE", str(cache))
+  monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+  monkeypatch.chdir(tmp_path)
+  return cache
+
+
+def test_a_name_of_the_hub_is_read_from_the_cache(hub, tmp_path, monkeypatch):
+  name, commit = "team/albert-toy", "f" * 40
+  for wrong in (name, "team/.."):
+    with pytest.raises(FileNotFoundError, match=f"{name[:4]}.*on the Hugging"):
+      loading.read_checkpoint(wrong)
+  # As the library lays it out.
+  folder = hub / "models--team--albert-toy"
+  write("hf", str(folder / "snapshots" / commit))
+  (folder / "refs").mkdir()
+  (folder / "refs" / "main").write_text(commit)
+  with loading.open(name) as found:
+    check_same(found, loading.read_checkpoint(_TF1))
+    assert found.shown(found.source) == name
+  # A path comes first, and without the library a name is a path.
+  write_run(tmp_path / name)
+  assert loading.read_checkpoint(name).config == _CONFIG
+  shutil.rmtree(tmp_path / name)
+  monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+  with pytest.raises(FileNotFoundError, match=f"no checkpoint at {name}: "):
+    loading.read_checkpoint(name)
 
 
 def pack(path, archive):

@@ -336,8 +336,8 @@ def load(
     path: the folder of a run of tools.run_pretraining or tools.run_finetuning
       (with several seeds, the best one), or one of its checkpoints; Google's
       archive, unpacked or not, or a TF1 checkpoint; the folder of a Hugging
-      Face model or of tools.publish_hub_module; or the folder of an export. It
-      may be at gs://.
+      Face model, or its name on their Hub; that of tools.publish_hub_module; or
+      the folder of an export. It may be at gs://.
     checkpoint: which checkpoint of a run: "latest", "best" or a prefix. "" is
       the best one if the run keeps one, else the latest.
     tokenizer: the .model file of SentencePiece or the vocabulary of WordPiece;
