@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from official_albert import serving, tokenization
 from official_albert.serving import Tensors
+from official_albert.settings import check_number
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tokenization import in_graph
 
@@ -34,8 +35,7 @@ class ServedPretraining(serving.ServedModule):
     """Initializes the module; top_k is from 1 to the vocabulary size."""
     super().__init__(model, text_layer, max_seq_length)
     pieces = (text_layer or model.config).vocab_size
-    if not 1 <= top_k <= pieces:
-      raise ValueError(f"top_k must be between 1 and {pieces}, got {top_k}.")
+    check_number("top_k", top_k, least=1, most=pieces, whole=True)
     self.top_k = top_k
 
   def forward(self, **features: tf.Tensor) -> Tensors:
@@ -85,10 +85,6 @@ class ServedPretraining(serving.ServedModule):
     return self.run(**features, masked_lm_positions=nowhere)
 
   def text_functions(self) -> dict[str, serving.TextFunction]:
-    def fill_mask(text):
-      layer = self.text_layer
-      return self._fill_masks(layer.pack_masked(self.max_seq_length, text))
-
     def encode(features):
       return serving.encoder_outputs(self.run_without_masks(features))
 
@@ -98,16 +94,15 @@ class ServedPretraining(serving.ServedModule):
       return {"swapped_probability": chances[:, 1]}
 
     return {
-      "fill_mask": (serving.TEXT, fill_mask),
+      "fill_mask": (serving.TEXT, self._fill_mask),
       "sentence_order": (serving.PAIR, sentence_order),
       **serving.encode_functions(self.packed, encode),
     }
 
-  def _fill_masks(self, features: Tensors) -> Tensors:
+  def _fill_mask(self, text: tf.Tensor) -> Tensors:
     """Returns the k best pieces for each of the M masks of a text.
 
-    `features` are outputs of `TextLayer.pack_masked`; each text must have
-    a mask within its first tokens.
+    Each text <string>[B] must have a mask within its first tokens.
 
     Returns:
       `tokens` <string>[B, M, k], without the word-start mark; `token_ids`
@@ -115,7 +110,7 @@ class ServedPretraining(serving.ServedModule):
       <int32>[B, M]. For texts with fewer masks than M, the tokens are empty,
       the probabilities 0 and the positions -1.
     """
-    features = dict(features)
+    features = self.text_layer.pack_masked(self.max_seq_length, text)
     positions = features.pop("mask_positions")
     is_mask = positions >= 0
     check = serving.refuse_unless(

@@ -172,7 +172,7 @@ def test_a_model_of_one_segment_serves_single_texts(served, tokenizer):
 
 
 def test_bad_settings_are_refused(served):
-  with pytest.raises(ValueError, match="top_k must be between 1 and"):
+  with pytest.raises(ValueError, match="top_k is .*, but must be from 1 to"):
     serving.ServedPretraining(served.model, None, 9, 0)
   with pytest.raises(ValueError, match="14 exceeds the model's 13"):
     serving.ServedPretraining(served.model, None, MAX_LENGTH + 1)
