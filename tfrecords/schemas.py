@@ -244,12 +244,9 @@ def span_schema(max_seq_length: int) -> tuple[Feature, ...]:
   For a window without the answer, `is_impossible` is 1 and both positions are
   0, that of [CLS].
   """
-  return (
-    *_inputs(max_seq_length),
-    Feature("start_positions", "int64", ()),
-    Feature("end_positions", "int64", ()),
-    Feature("is_impossible", "int64", ()),
-  )
+  names = ("start_positions", "end_positions", "is_impossible")
+  labels = (Feature(name, "int64", ()) for name in names)
+  return (*_inputs(max_seq_length), *labels)
 
 
 def multiple_choice_schema(

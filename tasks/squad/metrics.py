@@ -24,7 +24,6 @@ from __future__ import annotations
 import collections
 import difflib
 import itertools
-import json
 import os
 import re
 import string
@@ -122,7 +121,7 @@ def write_predictions(
   paths = []
   for name, value in values.items():
     paths.append(os.path.join(output_dir, name))
-    files.write_text(paths[-1], json.dumps(value, indent=4) + "\n")
+    files.write_json(paths[-1], value, indent=4)
   return paths
 
 
