@@ -18,7 +18,6 @@ import json
 import os
 import pathlib
 import tempfile
-from typing import Sequence
 
 from absl import flags
 
@@ -50,8 +49,7 @@ if __name__ == "__main__":
 from official_albert.tools.tpu_compile import trace
 
 
-def main(argv: Sequence[str]) -> None:
-  del argv
+def main(_) -> None:
   if bool(_CONFIG_FILE.value) == bool(_PRESET.value):
     raise ValueError("set either --preset or --albert_config_file.")
   if _PRESET.value:

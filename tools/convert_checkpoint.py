@@ -57,8 +57,7 @@ if __name__ == "__main__":
 from official_albert.tools.conversion import conversion
 
 
-def main(argv) -> None:
-  del argv
+def main(_) -> None:
   report = conversion.convert(
     _TO.value,
     _INPUT.value,

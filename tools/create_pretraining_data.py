@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -106,16 +106,14 @@ def _build_with_beam(settings: data.BuildSettings) -> tfrecords.Manifest:
 
 
 def _build_locally(settings: data.BuildSettings) -> tfrecords.Manifest:
-  line = printing.ProgressLine(sys.stderr)
   try:
-    return data.build_dataset(settings, line.show)
+    return data.build_dataset(settings, printing.ProgressLine().show)
   except (KeyboardInterrupt, SystemExit):
     print("Stopped: run the same command again to resume.", file=sys.stderr)
     raise
 
 
-def main(argv: Sequence[str]) -> None:
-  del argv
+def main(_) -> None:
   is_local = _ENGINE.value == "local"
   for flag in (_RUNNER, _BEAM_OPTIONS):
     if flag.present and is_local:

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Mapping, Sequence
+from typing import Mapping
 
 import numpy as np
 from absl import flags
 
 from official_albert import files, runs
-from official_albert.tasks import common, trained_run
+from official_albert.tasks import common, registry, trained_run
 from official_albert.tools.cli import command_line, path_flags
 from official_albert.tools.finetuning import task_flags
 
@@ -94,12 +94,11 @@ def average(members: Mapping[str, Tables]) -> Tables:
   }
 
 
-def main(argv: Sequence[str]) -> None:
-  del argv
+def main(_) -> None:
   output_dir = _OUTPUT_DIR.value
   members = find_members(_MEMBERS.value, output_dir)
   files.check_folder(output_dir)
-  task_flags.load_module()
+  registry.load_module(task_flags.TASK_MODULE.value)
   # Everything is read, averaged and evaluated before anything is written.
   print(f"averaging {len(members)} members: {', '.join(members)}")
   predictions = {name: read(name) for name in members}

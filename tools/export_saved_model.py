@@ -88,8 +88,7 @@ from official_albert import inference, serving
 from official_albert.tools.conversion import tflite_export
 
 
-def main(argv) -> None:
-  del argv
+def main(_) -> None:
   registry.load_module(_TASK_MODULE.value)
   is_tflite = _FORMAT.value == "tflite"
   unused = [_QUANTIZATION, _SEQUENCE_LENGTH]

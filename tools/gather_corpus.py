@@ -221,8 +221,7 @@ def write(
   return count, sentences, size
 
 
-def main(argv: Sequence[str]) -> None:
-  del argv
+def main(_) -> None:
   start = time.monotonic()
   path, dump = _OUTPUT_FILE.value, _WIKIPEDIA_DUMP.value
   files.make_folder(os.path.dirname(path) or ".")

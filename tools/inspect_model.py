@@ -115,8 +115,7 @@ def inspect(path: str, sentences: Sequence[str]) -> Optional[np.ndarray]:
   return layers
 
 
-def main(argv: Sequence[str]) -> None:
-  del argv
+def main(_) -> None:
   paths, preset = _MODEL.value, _PRESET.value
   config_file = "" if paths else encoder_flags.CONFIG_FILE.value
   if not (paths or preset or config_file):

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from typing import Any, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -101,8 +101,7 @@ def _open_files() -> tuple[str, tfrecords.Manifest, tokenization.Tokenizer]:
   return os.path.dirname(paths[0]), manifest, tokenizer
 
 
-def main(argv: Sequence[str]) -> None:
-  del argv
+def main(_) -> None:
   if bool(_INPUT_DIR.value) == bool(_INPUT_FILES.value):
     raise ValueError("give either --input_dir or --input_files, and not both.")
   for flag in (_HELDOUT_FILES, *_TOKENIZER):

@@ -184,8 +184,7 @@ def predict(
   return count, refused, first_refused
 
 
-def main(argv) -> None:
-  del argv
+def main(_) -> None:
   registry.load_module(_TASK_MODULE.value)
   texts: dict[str, Any] = {
     role: flag.value for role, flag in _TEXTS.items() if flag.value is not None

@@ -43,8 +43,7 @@ if __name__ == "__main__":
 from official_albert.tools.hub import publication as hub_publication
 
 
-def main(argv) -> None:
-  del argv
+def main(_) -> None:
   files.check_new_folder(_OUTPUT_DIR.value, "--output_dir")
   hub_publication.split_handle(_HANDLE.value)  # Checks it.
   source = hub_publication.read(

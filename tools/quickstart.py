@@ -191,8 +191,7 @@ held-out after {last["step"]:,} steps (seed {data.random_seed}):
   )
 
 
-def main(argv) -> None:
-  del argv
+def main(_) -> None:
   start = time.monotonic()
   if _INPUT_FILES.value:
     data_lib.find_files(_INPUT_FILES.value)

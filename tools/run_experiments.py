@@ -84,8 +84,7 @@ def _find_task(task: str) -> str:
   return os.path.join(folder, os.path.dirname(wanted))
 
 
-def main(argv) -> None:
-  del argv
+def main(_) -> None:
   selected = [tables.TABLES[x] for x in dict.fromkeys(_TABLE.value)]
   tasks = [x for x in tables.TASKS if x in _TASKS.value]
   text, additional = glob.escape(_folder(_INPUT_DIR)), ""

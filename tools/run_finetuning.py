@@ -33,7 +33,7 @@ from absl import flags
 
 from official_albert import files, runs
 from official_albert.config import AlbertConfig
-from official_albert.tasks import trained_run
+from official_albert.tasks import registry, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tools.cli import (
   command_line,
@@ -258,15 +258,14 @@ def train_config(
   )
 
 
-def main(argv) -> None:
-  del argv
+def main(_) -> None:
   if not (_DO_TRAIN.value or _DO_EVAL.value or _DO_PREDICT.value):
     raise ValueError(
       "nothing to do: set one of --do_train, --do_eval and --do_predict."
     )
   if flags.FLAGS["phase_steps"].value:
     raise ValueError("--phase_steps is for pretraining: leave it out.")
-  task_flags.load_module()
+  registry.load_module(task_flags.TASK_MODULE.value)
   task, output_dir = _TASK.value, _OUTPUT_DIR.value
   files.check_folder(output_dir)
   folders = {task: output_dir}

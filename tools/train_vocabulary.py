@@ -20,7 +20,7 @@ import os
 import random
 import signal
 import sys
-from typing import Iterable, Iterator, Sequence
+from typing import Iterable, Iterator
 
 import sentencepiece
 from absl import flags
@@ -157,8 +157,7 @@ def write(model: bytes, prefix: str) -> None:
   files.write_bytes(f"{prefix}.model", model)
 
 
-def main(argv: Sequence[str]) -> None:
-  del argv
+def main(_) -> None:
   prefix = os.path.join(_OUTPUT_DIR.value, "tokenizer")
   if files.exists(f"{prefix}.model") and not _OVERWRITE.value:
     raise ValueError(

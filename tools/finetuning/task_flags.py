@@ -16,7 +16,7 @@ from official_albert.tools.cli import encoder_flags, path_flags
 if TYPE_CHECKING:
   from official_albert.tasks.common import finetuning_task
 
-_TASK_MODULE = path_flags.define_task_module()
+TASK_MODULE = path_flags.define_task_module()
 _SETTINGS = path_flags.define_settings(common.TaskOptions)
 # Fields of recipes; by default those of the task or of the run.
 _RECIPE: dict[str, flags.FlagHolder] = {}
@@ -40,11 +40,6 @@ def define_task(*names: str) -> flags.FlagHolder[str]:
     f"--task must be one of {', '.join(names)}",
   )
   return task
-
-
-def load_module() -> None:
-  """Runs the file of --task_module, if it is given."""
-  registry.load_module(_TASK_MODULE.value)
 
 
 def make_task(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import sys
 
 import numpy as np
 import tensorflow as tf
@@ -93,7 +92,7 @@ def _adopt(folder: str) -> None:
 
 
 def _survey(folder: str, manifest: tfrecords.Manifest, tokenizer) -> None:
-  line = printing.ProgressLine(sys.stderr)
+  line = printing.ProgressLine()
   for name in manifest.splits:
     record_survey.survey(folder, manifest, name, tokenizer, line)
 
