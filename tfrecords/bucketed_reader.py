@@ -15,6 +15,7 @@ from typing import Any, Mapping, Sequence
 import tensorflow as tf
 
 from official_albert.tfrecords import reader
+from official_albert.training import ONE_PIPELINE
 
 # The number of updates that are sorted together. More updates need less
 # padding, but mix examples of different lengths less.
@@ -30,7 +31,7 @@ def read_bucketed_dataset(
   training: bool = True,
   seed: int = 0,
   start_example: int = 0,
-  context: tf.distribute.InputContext = reader.ONE_PIPELINE,
+  context: tf.distribute.InputContext = ONE_PIPELINE,
 ) -> tf.data.Dataset:
   """Reads batches like `read_dataset`, but padded to the length of a bucket.
 

@@ -19,6 +19,7 @@ import tensorflow as tf
 
 from official_albert import files, machine
 from official_albert.tfrecords import schemas
+from official_albert.training import ONE_PIPELINE
 
 # Number of shards that are interleaved.
 _CYCLE_LENGTH = 8
@@ -29,9 +30,6 @@ _FILE_BUFFER_BYTES = 1 << 20
 _UNTUNED_BATCHES = 4
 
 Batch = Mapping[str, tf.Tensor]
-
-# A single input pipeline for all replicas.
-ONE_PIPELINE = tf.distribute.InputContext()
 
 
 def read_dataset(

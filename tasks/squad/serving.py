@@ -101,7 +101,16 @@ class AnswerQuestions(serving.ServedModule):
     return {"answer": (("question", "context"), self._answer)}
 
   def _answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
-    context = self._check_bytes(context)
+    # Longer contexts would take too long; see `TextLayer.shorten`.
+    tokens = min(self._decoding["doc_stride"], self.max_seq_length)
+    most = _TOKEN_BYTES * self.max_windows * tokens
+    size = tf.reduce_sum(tf.cast(tf.strings.length(context), tf.int64))
+    check = serving.refuse_unless(
+      size <= most,
+      f"the contexts of a request may have at most {most} bytes in total: send "
+      "fewer or shorter contexts",
+    )
+    context = serving.after_checks([check], context)
     # Removes bytes that are not characters, because offsets count characters.
     context = tf.strings.unicode_transcode(
       context, "UTF-8", "UTF-8", errors="ignore"
@@ -132,21 +141,6 @@ class AnswerQuestions(serving.ServedModule):
           for name, x in best.items()
         }
     return {**best, **outputs}
-
-  def _check_bytes(self, contexts: tf.Tensor) -> tf.Tensor:
-    """Returns contexts <string>[B] that may fit into the windows.
-
-    Longer ones would take too long; see `TextLayer.shorten`.
-    """
-    tokens = min(self._decoding["doc_stride"], self.max_seq_length)
-    most = _TOKEN_BYTES * self.max_windows * tokens
-    size = tf.reduce_sum(tf.cast(tf.strings.length(contexts), tf.int64))
-    check = serving.refuse_unless(
-      size <= most,
-      f"the contexts of a request may have at most {most} bytes in total: send "
-      "fewer or shorter contexts",
-    )
-    return serving.after_checks([check], contexts)
 
   def make_windows(
     self, question: tf.Tensor, context: tf.Tensor
