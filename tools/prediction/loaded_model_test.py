@@ -378,10 +378,8 @@ def test_unknown_text_is_warned_of_once(folder):
 
 
 def test_mistakes_are_one_sentence(both):
-  (model, exported), (classes, exported_classes) = (
-    both("pretrained"),
-    both("classes"),
-  )
+  model, exported = both("pretrained")
+  classes, exported_classes = both("classes")
   race, _ = both("race")
   surrogate = r"contains the lone surrogate '\\ud800'\.$"
   values = (

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  The SavedModel has its operations.
 
-from official_albert import tfrecords, tokenization
-from official_albert.tasks import common, squad
+from official_albert import tfrecords
+from official_albert.tasks import common
 from official_albert.testing import toy_models
 from official_albert.tools.testing import many_commands
 
@@ -47,56 +47,10 @@ def write_table(path, count, seed):
   path.write_text("".join(rows), "utf-8")
 
 
-def squad_examples(path, count):
-  """Writes a SQuAD file, and reads its examples."""
-  rng = np.random.default_rng(3)
-  paragraphs = []
-  for i in range(count):
-    answer = "".join(rng.choice(list(_GOOD), 2))
-    before, after = (sentence(rng, _BAD) for _ in range(2))
-    answers = [{"text": answer, "answer_start": len(before) + 8}]
-    question = {"id": f"q{i}", "question": "天地？", "answers": answers}
-    context = f"{before}1922，ＡＢＣ{answer}，{after}"
-    paragraphs.append({"context": context, "qas": [question]})
-  data = {"data": [{"title": "x", "paragraphs": paragraphs}]}
-  path.write_text(json.dumps(data, ensure_ascii=False), "utf-8")
-  return squad.read_examples(str(path))
-
-
 def run(folder, program, *flags):
   """Runs a program, whose flags may name files of the folder as `@/NAME`."""
   line = [flag.replace("@", str(folder)) for flag in flags]
   many_commands.run(program, [line])
-
-
-def test_answers_are_found_in_chinese(tmp_path):
-  tokenizer = tokenization.open_tokenizer(
-    vocab_file=str(write_vocabulary(tmp_path))
-  )
-  examples = squad_examples(tmp_path / "dev-v1.1.json", 5)
-  assert len(examples) == 5
-  for example in examples:
-    found = 0
-    for window in squad.make_windows([example], tokenizer, 19, 5):
-      assert len(window.input_ids) <= 19
-      _, starts, ends = window.context
-      first = window.first_token
-      for id_, start, end in zip(
-        window.input_ids[window.context_start : -1],
-        starts[first:],
-        ends[first:],
-      ):
-        seen = example.context[start:end]
-        piece = tokenizer.id_to_piece(id_)
-        # The vocabulary has no full-width letters.
-        assert seen == ("ＡＢＣ" if piece == "[UNK]" else piece), (seen, piece)
-      if window.start_position:
-        found += 1
-        shift = first - window.context_start
-        begin = starts[window.start_position + shift]
-        end = ends[window.end_position + shift]
-        assert example.context[begin:end] == example.answers[0][0]
-    assert found
 
 
 @pytest.mark.heavy
