@@ -176,14 +176,10 @@ def test_cross_entropy(compiled):
     lambda x: tf.nn.sparse_softmax_cross_entropy_with_logits(labels, x),
     [30 * normal(B, S, V)],
   )
-
-
-@compiled_or_not
-@pytest.mark.parametrize("label", [-1, V])
-def test_labels_out_of_range_give_nan(compiled, label):
-  logits, labels = normal(2, V), tf.constant([label, 3])
-  loss = fused_ops.cross_entropy(logits, labels, compiled).numpy()
-  assert np.isnan(loss).tolist() == [True, False]
+  # Labels out of range give NaN.
+  labels = tf.constant([-1, 3, V])
+  loss = fused_ops.cross_entropy(normal(3, V), labels, compiled).numpy()
+  assert np.isnan(loss).tolist() == [True, False, True]
 
 
 def _traced(chain, compiled):
