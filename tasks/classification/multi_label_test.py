@@ -78,8 +78,8 @@ def _f1(gold, decided):
 def test_thresholds_have_the_highest_f1():
   rng = np.random.default_rng(3)
   gold = rng.random([40, 5]) < [0.5, 0.1, 0.9, 0.3, 0.0]
-  values = np.float32(rng.integers(1, 20, [40, 5]) / 20)  # Many are equal.
-  values = np.float32(0.3 * values + 0.6 * gold * rng.random([40, 5]))
+  values = rng.random([40, 5]) + 0.4 * gold
+  values = np.float32(np.ceil(6 * values) / 9)  # Many are equal.
   found = multi_label.best_thresholds(values, gold.astype(np.float32))
   for label, threshold in enumerate(found):
     column, right = values[:, label], gold[:, label]
