@@ -194,11 +194,8 @@ def read_examples(
 
 def _fault(context: Any, entry: dict[str, Any]) -> str:
   """Returns what is wrong with a question, whatever it is for, or ""."""
-  for name, text in (
-    ("id", entry.get("id")),
-    ("question", entry.get("question")),
-    ("context", context),
-  ):
+  for name in ("id", "question", "context"):
+    text = {**entry, "context": context}.get(name)
     if not (isinstance(text, str) and text.strip()):
       return f'has {files.quote(text, most=40)} as "{name}", which must be text'
   answers, is_impossible = entry.get("answers"), entry.get("is_impossible")
