@@ -20,6 +20,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional
 import numpy as np
 import tensorflow as tf
 from google.protobuf import message
+from google.protobuf.internal.decoder import _DecodeVarint
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from official_albert import files
@@ -85,7 +86,7 @@ def read_bundle(prefix: str) -> tuple[dict[str, LazyArray], bool]:
       for name, content in table.items()
       if not name.startswith(_SLICE)
     }
-  except (ValueError, struct.error, message.Error) as error:
+  except (ValueError, IndexError, struct.error, message.Error) as error:
     raise _damaged(index, str(error)) from error
   sizes: dict[str, int] = {}
   values: dict[str, LazyArray] = {}
@@ -145,7 +146,8 @@ def _read_table(content: bytes) -> dict[bytes, bytes]:
   """Returns the entries of a table, which may be the beginning of a file.
 
   Raises:
-    ValueError: the table is damaged, or far larger than any ALBERT's.
+    ValueError, IndexError, struct.error, message.Error: the table is damaged,
+      or far larger than any ALBERT's.
   """
   if len(content) > _MAX_INDEX_BYTES:
     raise ValueError(f"it has more than {_MAX_INDEX_BYTES:,} bytes")
@@ -153,13 +155,11 @@ def _read_table(content: bytes) -> dict[bytes, bytes]:
   if start < 0 or content[-8:] != struct.pack("<Q", _MAGIC):
     raise ValueError("it does not end like a table")
   # The footer has the places of a block of metadata and of the block of blocks.
-  numbers = _varints(content, start)
-  _, _, *place = (next(numbers)[0] for _ in range(4))
+  (_, _, *place), _ = _varints(content, start, 4)
   found: dict[bytes, bytes] = {}
   end, names_bytes = 0, 0
   for _, handle in _read_block(content, *place):
-    numbers = _varints(handle, 0)
-    (offset, _), (size, _) = next(numbers), next(numbers)
+    (offset, size), _ = _varints(handle, 0, 2)
     if offset < end:
       raise ValueError("two blocks overlap")
     end = offset + size + _TRAILER_BYTES
@@ -189,26 +189,19 @@ def _read_block(
   end -= 4 * (restarts + 1)
   key = b""
   while offset < end:
-    numbers = _varints(content, offset)
-    (shared, _), (own, _), (length, offset) = (next(numbers) for _ in range(3))
+    (shared, own, length), offset = _varints(content, offset, 3)
     key = key[:shared] + content[offset : offset + own]
     offset += own + length
     yield key, content[offset - length : offset]
 
 
-def _varints(content: bytes, offset: int) -> Iterator[tuple[int, int]]:
-  """Yields the numbers at an offset, each with the offset behind it."""
-  number = shift = 0
-  for place in range(offset, len(content)):
-    byte = content[place]
-    number |= (byte & 127) << shift
-    shift += 7
-    if byte < 128:
-      yield number, place + 1
-      number = shift = 0
-    elif shift > 63:
-      break
-  raise ValueError("a number is cut off")
+def _varints(content: bytes, offset: int, count: int) -> tuple[list[int], int]:
+  """Returns the numbers at an offset, and the offset behind them."""
+  numbers = []
+  for _ in range(count):
+    number, offset = _DecodeVarint(content, offset)
+    numbers.append(number)
+  return numbers, offset
 
 
 def _read_entry(content: bytes) -> Optional[tensor_bundle_pb2.BundleEntryProto]:

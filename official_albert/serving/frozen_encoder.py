@@ -25,10 +25,6 @@ Tensors = Mapping[str, tf.Tensor]
 T = TypeVar("T")
 
 
-def _weight(values: np.ndarray, dtype: tf.DType) -> tf.Variable:
-  return tf.Variable(tf.cast(values, dtype), trainable=False)
-
-
 class _Dense:
   """The weights of one or several dense layers of the same input.
 
@@ -40,7 +36,8 @@ class _Dense:
     kernel = np.concatenate([x.kernel.numpy() for x in layers], axis=1)
     self.bias = np.concatenate([x.bias.numpy() for x in layers])
     self._transpose = dtype == tf.bfloat16
-    self._kernel = _weight(kernel.T if self._transpose else kernel, dtype)
+    kernel = kernel.T if self._transpose else kernel
+    self._kernel = tf.Variable(tf.cast(kernel, dtype), trainable=False)
 
   def __call__(self, x: tf.Tensor) -> tf.Tensor:
     kernel = tf.cast(self._kernel, x.dtype)

@@ -18,6 +18,7 @@ from typing import Any, Mapping, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf.internal.encoder import _VarintBytes as varint
 
 from official_albert import checkpoints, files, runs, tokenization
 from official_albert.serving import served_module
@@ -153,14 +154,8 @@ def write_assets(
 
 
 def _field(number: int, value: bytes) -> bytes:
-  """Encodes a field of bytes: key, length, value; numbers as varints."""
-  head = bytearray()
-  for rest in (number << 3 | 2, len(value)):
-    while rest > 0x7F:
-      head.append(rest & 0x7F | 0x80)
-      rest >>= 7
-    head.append(rest)
-  return bytes(head) + value
+  """Encodes a field of bytes: key, length, value."""
+  return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def prediction_log(signature: str, inputs: Mapping[str, np.ndarray]) -> bytes:
