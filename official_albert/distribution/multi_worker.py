@@ -100,13 +100,12 @@ def make_strategy(device_type: str, num_devices: int) -> MultiWorkerStrategy:
   # lock, which this watchdog does not need.
   faulthandler.dump_traceback_later(_CONNECT_SECONDS + 30, exit=True)
   try:
-    strategy = MultiWorkerStrategy(cluster, device_type, num_devices)
+    return MultiWorkerStrategy(cluster, device_type, num_devices)
   except tf.errors.OpError as error:
     _raise_if_lost(error)
     raise
   finally:
     faulthandler.cancel_dump_traceback_later()
-  return strategy
 
 
 def num_workers(strategy: Optional[tf.distribute.Strategy]) -> int:

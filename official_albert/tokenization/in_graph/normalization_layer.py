@@ -105,18 +105,14 @@ class NormalTexts:
     return tf.strings.regex_replace(encode(self.codes, self.splits), "^ ", "")
 
   @functools.cached_property
-  def _bytes(self) -> tf.Tensor:
+  def bytes_before(self) -> tf.Tensor:
     """The UTF-8 bytes before each character, and of all, <int64>[M + 1]."""
     sizes = sum(tf.cast(self.codes >= x, tf.int64) for x in (0, *_UTF8_STEPS))
     return tf.concat([[0], tf.cumsum(sizes)], 0)
 
-  def bytes_before(self, places: tf.Tensor) -> tf.Tensor:
-    """Returns the UTF-8 bytes before each of K characters, <int64>[K]."""
-    return tf.gather(self._bytes, places)
-
   def character_at(self, offsets: tf.Tensor) -> tf.Tensor:
     """Returns the characters that begin after so many bytes, <int64>[K]."""
-    return bound(self._bytes, offsets)
+    return bound(self.bytes_before, offsets)
 
   def letters(self) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns the starts and exclusive ends of characters, <int64>[M] each.

@@ -254,7 +254,7 @@ class SentencePieceTextLayer(TextLayer):
       [tf.where(visible)[:, 0], [tf.size(visible, tf.int64)]], 0
     )
     # The text has a space in front, and the string that was cut has not.
-    begin = normal.bytes_before(tf.gather(normal.splits, text)) + 1
+    begin = tf.gather(normal.bytes_before, tf.gather(normal.splits, text)) + 1
     before, after = (
       normal.character_at(begin + tf.gather(x.flat_values, piece))
       for x in found[1:]
@@ -358,7 +358,7 @@ class WordPieceTextLayer(TextLayer):
     words, word_begins, word_ends = self._split_words(normal)
     ids, begins, ends = self._tokenizer.tokenize_with_offsets(words.flat_values)
     word = ids.value_rowids()
-    begin = normal.bytes_before(tf.gather(word_begins, word))
+    begin = tf.gather(normal.bytes_before, tf.gather(word_begins, word))
     first = normal.character_at(begin + begins.flat_values)
     last = normal.character_at(begin + ends.flat_values)
     # [UNK] stands for the whole word, which may have been replaced.
