@@ -23,7 +23,6 @@ def test_commands(tmp_path):
     "publish_hub_module", [line("--seq_length=17", output="hub")]
   )
   assert "as my-team/albert-toy with mlm\n" in good.out, good.err
-  two = line("--spm_model_file=a", "--vocab_file=b")
   cases = (
     (line(output="hub"), "exists and is not empty"),
     (line(handle="my-team/albert_toy"), "PUBLISHER/NAME"),
@@ -31,7 +30,6 @@ def test_commands(tmp_path):
     (line("--seq_length=65"), "more than the model's 64 position embeddings"),
     (line("--seq_length=4"), "seq_length must be at least 5"),
     (line("--spm_model_file=/none"), "the tokenizer /none does not exist"),
-    (two, "are two tokenizers for one model"),
     (line(input=tmp_path / "nothing"), "no checkpoint at"),
   )
   many_commands.check_refusals("publish_hub_module", cases)
