@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 
 import numpy as np
 import pytest
@@ -28,14 +27,6 @@ def sentence(rng, characters):
   return "".join(rng.permutation(drawn)) + "。"
 
 
-def write_vocabulary(folder: pathlib.Path) -> pathlib.Path:
-  """Writes a vocabulary with counts, named as in Google's archives."""
-  path = folder / "vocab_chinese.txt"
-  lines = [f"{piece}\t{9 * i}\n" for i, piece in enumerate(_PIECES)]
-  path.write_text("".join(lines), "utf-8")
-  return path
-
-
 def write_table(path, count, seed):
   rng = np.random.default_rng(seed)
   rows = ["mood\treview\n"] if seed < 2 else ["review\n"]
@@ -56,7 +47,9 @@ def run(folder, program, *flags):
 @pytest.mark.heavy
 def test_from_text_to_a_saved_model_and_a_classifier(tmp_path):
   rng = np.random.default_rng(1)
-  write_vocabulary(tmp_path)
+  # With counts, and named as in Google's archives.
+  pieces = "".join(f"{piece}\t{9 * i}\n" for i, piece in enumerate(_PIECES))
+  (tmp_path / "vocab_chinese.txt").write_text(pieces, "utf-8")
   with open(tmp_path / "text.jsonl", "w", encoding="utf-8") as file:
     for _ in range(60):
       text = "".join(sentence(rng, _GOOD + _BAD) for _ in range(9))
