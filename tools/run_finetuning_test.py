@@ -43,14 +43,13 @@ def folder(tmp_path_factory):
   (path / "foreign.tsv").write_text(text.replace("bad\t", "schlecht\t"))
   toy_data.write_glue(str(path))
   toy_data.write_race(str(path / "RACE"))
-  for name, count, seed in (
-    ("train-v2.0", 40, 0),
-    ("dev-v2.0", 6, 1),
-    ("test-v2.0", 3, 2),
-    ("squad_new", 4, 3),
+  for name, *given in (
+    ("train-v2.0", 40, True, 0),
+    ("dev-v2.0", 6, True, 1),
+    ("test-v2.0", 3, True, 2),
+    ("squad_new", 4, True, 3),
   ):
-    questions = toy_data.squad(count, True, seed)
-    (path / f"{name}.json").write_text(json.dumps(questions))
+    (path / f"{name}.json").write_text(json.dumps(toy_data.squad(*given)))
   return path
 
 

@@ -147,8 +147,7 @@ def train(
 
 def write(model: bytes, prefix: str) -> None:
   """Writes PREFIX.vocab and then PREFIX.model."""
-  processor = sentencepiece.SentencePieceProcessor()
-  processor.LoadFromSerializedProto(model)
+  processor = sentencepiece.SentencePieceProcessor(model_proto=model)
   lines = [
     f"{processor.id_to_piece(i)}\t{processor.get_score(i):g}\n"
     for i in range(processor.get_piece_size())

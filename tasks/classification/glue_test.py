@@ -84,6 +84,7 @@ _FOLDERS = {task.folder: name for name, task in _TASKS.items()}
       ["index|question|sentence|label", "4|A?|B|entailment"],
       [("4", "A?", "B", "entailment")],
     ),
+    ("WNLI/dev", [_PAIR, "4|A|B|1"], [("4", "A", "B", "1")]),
   ],
 )
 @pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lf", "crlf"])

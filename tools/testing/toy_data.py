@@ -6,7 +6,6 @@ model learns the tasks in a few updates.
 
 from __future__ import annotations
 
-import itertools
 import os
 from typing import Any, Iterable, Sequence
 
@@ -17,18 +16,6 @@ from official_albert.tasks.classification import glue
 
 GOOD, BAD = ("sunny", "bright", "warm"), ("rainy", "dark", "cold")
 NEUTRAL = tuple("the day at sea was by a tall old tree house".split())
-
-# The columns of GLUE's files: number, first and second text, label.
-_GLUE = {
-  "sst2": ("index", "sentence", "", "label"),
-  "mrpc": ("index", "#1 String", "#2 String", "Quality"),
-  "stsb": ("index", "sentence1", "sentence2", "score"),
-  "qqp": ("id", "question1", "question2", "is_duplicate"),
-  "mnli": ("index", "sentence1", "sentence2", "gold_label"),
-  "qnli": ("index", "question", "sentence", "label"),
-  "rte": ("index", "sentence1", "sentence2", "label"),
-  "wnli": ("index", "sentence1", "sentence2", "label"),
-}
 
 
 def sentence(rng: np.random.Generator, words: Sequence[str]) -> str:
@@ -90,14 +77,12 @@ def _glue_rows(
       ["x", labels[i % 2], "", text] if has_labels else [str(i), text]
       for i, text in enumerate(texts)
     ]
-  columns = _GLUE[task.name]
-  rows = [list(columns)]
+  rows = [[task.guid or "index", *task.texts, task.label]]
   for i in range(count):
     kind = i % len(labels)
-    first, second = sentence(rng, kinds[kind]), sentence(rng, NEUTRAL)
-    rows.append([str(i), first, second, labels[kind]])
-  wanted = [True, True, bool(columns[2]), has_labels]
-  return [list(itertools.compress(row, wanted)) for row in rows]
+    texts = [sentence(rng, kinds[kind]), sentence(rng, NEUTRAL)]
+    rows.append([str(i), *texts[: len(task.texts)], labels[kind]])
+  return rows if has_labels else [row[:-1] for row in rows]
 
 
 def squad(
