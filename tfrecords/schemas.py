@@ -230,11 +230,9 @@ def classification_schema(
 
   With `num_labels`, it has a 1.0 or 0.0 for each of them instead.
   """
-  is_float, shape = (
-    is_regression or num_labels,
-    (num_labels,) * bool(num_labels),
-  )
-  label = Feature("label_ids", "float32" if is_float else "int64", shape)
+  label = Feature("label_ids", "float32" if is_regression else "int64", ())
+  if num_labels:
+    label = Feature("label_ids", "float32", (num_labels,))
   return (*_inputs(max_seq_length), label)
 
 
