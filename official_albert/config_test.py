@@ -8,6 +8,7 @@ import pytest
 
 from official_albert import config as config_lib
 from official_albert.config import AlbertConfig
+from official_albert.testing import toy_models
 
 BASE = AlbertConfig.from_preset("albert_base_v2")
 
@@ -68,16 +69,8 @@ def test_presets_as_released():
 
 
 def test_json_round_trip(tmp_path):
-  config = AlbertConfig(
-    vocab_size=97,
-    embedding_size=5,
-    hidden_size=12,
-    num_hidden_layers=4,
-    num_hidden_groups=2,
-    inner_group_num=3,
-    num_attention_heads=3,
-    intermediate_size=14,
-    sharing="ffn",
+  config = toy_models.config(
+    97, 11, num_hidden_groups=2, inner_group_num=3, sharing="ffn"
   )
   path = tmp_path / "albert_config.json"
   config.to_json_file(str(path))

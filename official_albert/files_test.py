@@ -46,6 +46,8 @@ def test_a_failure_keeps_the_old_file(tmp_path):
     raise ValueError("stop")
   with pytest.raises(TypeError):
     files.write_json(str(path), {"a": object()})
+  with pytest.raises(TypeError), files.new_folder(f"{tmp_path}/b/c") as folder:
+    files.write_json(f"{folder}/a", object())
   assert path.read_text() == "old"
   assert os.listdir(tmp_path) == ["a.txt"]
 
@@ -119,15 +121,6 @@ def test_a_new_folder_appears_complete(tmp_path, name, umask, request):
   assert (path / "x").read_text() == "text"
   assert len(os.listdir(path.parent)) == 1
   assert path.stat().st_mode & 0o777 == 0o777 & ~umask
-
-
-def test_a_new_folder_that_fails_leaves_no_files(tmp_path):
-  with (
-    pytest.raises(ValueError, match="stop"),
-    files.new_folder(str(tmp_path / "a" / "b")),
-  ):
-    raise ValueError("stop")
-  assert not [*tmp_path.glob("a/*")]
 
 
 @pytest.mark.parametrize("path", ["a", "a/x"])

@@ -393,10 +393,8 @@ def test_a_head_that_no_model_here_has_is_refused_by_name(name, tmp_path):
     folder = copied(tmp_path / str(number), name, **changes)
     read = hf_checkpoints.read(str(folder))
     key, value = [*changes.items()][0]
-    problem, shown = (
-      read.head_problem,
-      value[0] if key == "architectures" else key,
-    )
+    problem = read.head_problem
+    shown = value[0] if key == "architectures" else key
     assert key in problem or shown in problem, problem
     assert str(folder) in problem and read.head == "none"
     assert not read.labels and "output_weights" not in read.carried

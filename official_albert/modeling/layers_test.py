@@ -5,13 +5,13 @@ model_test.py and the tests of tasks/ compare the layers with the original.
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert.config import AlbertConfig
 from official_albert.modeling import (
   classifier,
   factorized_embedding,
@@ -20,21 +20,14 @@ from official_albert.modeling import (
   shared_transformer_encoder,
   transformer_block,
 )
+from official_albert.testing import toy_models
 
-CONFIG = dict(
-  vocab_size=23,
-  embedding_size=6,
-  hidden_size=10,
-  num_hidden_layers=3,
-  num_attention_heads=2,
-  intermediate_size=13,
-  max_position_embeddings=11,
-)
+CONFIG = toy_models.config(23, 11, num_hidden_layers=3, initializer_range=0.02)
 SEED = tf.constant([1, 2])
 
 
 def make(layer_class, **changes):
-  return layer_class(AlbertConfig(**{**CONFIG, **changes}))
+  return layer_class(dataclasses.replace(CONFIG, **changes))
 
 
 def test_initializer_is_a_truncated_normal():
@@ -62,7 +55,7 @@ _IDS, _HIDDEN = tf.ones([2, 5], tf.int32), tf.ones([2, 5, 10])
     ),
     (make(heads.MaskedLMHead), [_HIDDEN, None, _EMBEDDING]),
     (
-      classifier.AlbertForSequenceClassification(AlbertConfig(**CONFIG), 2),
+      classifier.AlbertForSequenceClassification(CONFIG, 2),
       [{"input_ids": _IDS}],
     ),
   ],
@@ -96,10 +89,8 @@ def test_layer_norm_has_the_dtype_of_its_input(policy):
     make(transformer_block.FeedForward, hidden_dropout_prob=0.25),
     layers.LayerNorm(epsilon=1e-6, name="LayerNorm"),
     make(heads.MaskedLMHead, hidden_act="relu"),
-    heads.ClassificationHead(AlbertConfig(**CONFIG), 3, 0.25),
-    shared_transformer_encoder.SharedTransformerEncoder(
-      AlbertConfig(**CONFIG), True
-    ),
+    heads.ClassificationHead(CONFIG, 3, 0.25),
+    shared_transformer_encoder.SharedTransformerEncoder(CONFIG, True),
   ],
 )
 def test_config_round_trip(layer):
@@ -138,9 +129,7 @@ def test_dropout_follows_its_seed():
 
 
 def test_a_regression_answers_in_the_scale_of_its_targets():
-  head = heads.ClassificationHead(
-    AlbertConfig(**CONFIG), 1, has_target_scale=True
-  )
+  head = heads.ClassificationHead(CONFIG, 1, has_target_scale=True)
   x = tf.random.stateless_normal([3, 10], SEED)
   plain = head(x)
   head.output_bias.assign([0.5])

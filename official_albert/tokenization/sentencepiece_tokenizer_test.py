@@ -46,17 +46,13 @@ def tokenizer(model_file) -> tokenization.SentencePieceTokenizer:
 def test_equals_the_original_on_every_golden_line(key, lower_case):
   released = str(text_offsets_test.RELEASED)
   tokenizer = tokenization.SentencePieceTokenizer(released, lower_case)
-  lines = text_offsets_test.golden_lines()
-  for line in lines:
+  for line in text_offsets_test.golden_lines():
     text, expected = line["text"], line[key]
     assert (
       tokenization.normalize_text(text, lower_case) == expected["normalized"]
     )
     assert tokenizer.tokenize(text) == expected["pieces"]
     assert tokenizer.encode(text) == expected["ids"]
-  assert tokenizer.encode_batch([line["text"] for line in lines]) == [
-    line[key]["ids"] for line in lines
-  ]
 
 
 @pytest.mark.golden

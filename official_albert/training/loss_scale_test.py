@@ -85,21 +85,11 @@ def test_the_scale_grows_up_to_a_limit(
 ):
   monkeypatch.setattr(loss_scale, "GROWTH_STEPS", growth_steps)
   monkeypatch.setattr(loss_scale, "_LARGEST", largest)
-  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
-  assert scale_of(tmp_path) == scale
-
-
-def test_runs_that_share_a_trainer_start_with_the_initial_scale(
-  tmp_path, monkeypatch
-):
-  monkeypatch.setattr(loss_scale, "GROWTH_STEPS", 4)
-  trainer, scales = [], []
-  for seed in (1, 2):
-    folder = tmp_path / str(seed)
-    cfg = toy_task.config(folder, seed=seed, steps_per_loop=1)
+  trainer = []
+  for seed in (1, 2):  # Runs that share a trainer start with the same scale.
+    cfg = toy_task.config(tmp_path / str(seed), seed=seed)
     toy_task.run(toy_task.ToyTask(), cfg, trainer)
-    scales.append(toy_task.logged(folder, "loss_scale"))
-  assert scales[0] == scales[1] == 3 * [2.0**12] + 3 * [2.0**13]
+    assert scale_of(cfg.model_dir) == scale
 
 
 def test_an_overflow_in_one_of_three_micro_batches_skips_the_update(tmp_path):
