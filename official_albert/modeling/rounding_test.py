@@ -12,6 +12,15 @@ from official_albert import AlbertConfig, AlbertModel, modeling
 from official_albert.modeling import fused_ops
 from official_albert.testing import bfloat16
 
+_CONFIG = AlbertConfig(
+  vocab_size=9,
+  embedding_size=96,
+  hidden_size=256,
+  num_hidden_layers=1,
+  num_attention_heads=4,
+  intermediate_size=31,
+  hidden_dropout_prob=0.1,
+)
 _SHAPES = {(False, False): "ij,jk", (True, False): "ji,jk"} | {
   (False, True): "ij,kj",
   (True, True): "ji,kj",
@@ -96,18 +105,11 @@ def test_all_that_without_onednn():
 
 def test_a_bias_before_dropout_is_not_rounded():
   """The sum is rounded once, as the sum without dropout is."""
-  config = AlbertConfig(
-    vocab_size=9,
-    hidden_size=256,
-    num_attention_heads=4,
-    intermediate_size=31,
-    hidden_dropout_prob=0.1,
-  )
   x = _normal([3, 97, 256], 1)
   bias = 12 * np.random.default_rng(2).normal(size=256)
   outputs = []
   for dtype in ("float32", "mixed_bfloat16"):
-    layer = modeling.FeedForward(config, dtype=dtype)
+    layer = modeling.FeedForward(_CONFIG, dtype=dtype)
     layer.build([None, None, 256])
     for part, seed in ((layer.intermediate, 3), (layer.output_dense, 4)):
       values = _normal(part.kernel.shape, seed)
@@ -121,20 +123,12 @@ def test_a_bias_before_dropout_is_not_rounded():
 
 @pytest.mark.parametrize("name", ["projection", "pooler", "transform"])
 def test_a_bias_is_not_rounded(products, name):
-  config = AlbertConfig(
-    vocab_size=9,
-    embedding_size=96,
-    hidden_size=256,
-    num_hidden_layers=1,
-    num_attention_heads=4,
-    intermediate_size=31,
-  )
-  embedding = modeling.FactorizedEmbedding(config, dtype="mixed_bfloat16")
+  embedding = modeling.FactorizedEmbedding(_CONFIG, dtype="mixed_bfloat16")
   layer = {
     "projection": embedding.projection,
-    "pooler": AlbertModel(config, dtype="mixed_bfloat16").pooler,
+    "pooler": AlbertModel(_CONFIG, dtype="mixed_bfloat16").pooler,
     "transform": modeling.MaskedLMHead(
-      config, dtype="mixed_bfloat16"
+      _CONFIG, dtype="mixed_bfloat16"
     ).transform,
   }[name]
   x = _normal([3, 97, 96 if name == "projection" else 256], 1)

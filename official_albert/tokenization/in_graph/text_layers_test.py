@@ -217,17 +217,11 @@ def _assert_same(packed, inputs) -> None:
 def _assert_packed(packed, rows) -> None:
   """Compares with rows of ids and segments, padded with 0 as in records."""
   ids, segments = zip(*rows)
-  columns = {
-    "input_ids": ids,
-    "input_mask": [[1] * len(row) for row in ids],
-    "segment_ids": segments,
-  }
-  _assert_same(
-    packed,
-    {
-      x: tf.ragged.constant(y, np.int32).to_tensor() for x, y in columns.items()
-    },
-  )
+  mask = [[1] * len(row) for row in ids]
+  columns = {"input_ids": ids, "input_mask": mask, "segment_ids": segments}
+  for name, column in columns.items():
+    columns[name] = tf.ragged.constant(column, np.int32).to_tensor()
+  _assert_same(packed, columns)
 
 
 @pytest.mark.parametrize("longest", [5, 6, 13])
