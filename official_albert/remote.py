@@ -60,7 +60,7 @@ def explain(message: str) -> tuple[str, str]:
   """
   # Without the graph, the name of the operation, and the places in Python.
   message = message.split("\n\t [[")[0].split("[Op:")[0]
-  message = re.sub(r"\{\{function_node .*?\}\} ", "", message)
+  message = re.sub(r"\{\{(function_)?node .*?\}\} ", "", message)
   if message.startswith("Graph execution error:"):
     message = message.rstrip().rpartition("\n\n")[2]
   before, is_full, _ = message.partition("; No space left on device")

@@ -20,11 +20,7 @@ from official_albert import files
 ENDINGS = (".gz", ".bz2", ".xz", ".zst", ".zstd")
 JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 # The first bytes of compressed files.
-_PACKED: dict[bytes, Any] = {
-  b"\x1f\x8b": lambda file: gzip.GzipFile(fileobj=file),
-  b"BZh": bz2.BZ2File,
-  b"\xfd7zXZ\0": lzma.LZMAFile,
-}
+_PACKED = {b"\x1f\x8b": gzip, b"BZh": bz2, b"\xfd7zXZ\0": lzma}
 _ZSTD = b"\x28\xb5\x2f\xfd"
 # The first bytes of Parquet, Arrow, Avro, HDF5, ZIP (also .xlsx and .docx), 7z,
 # RAR, LZ4, compress, PDF, RTF, old Office, and UTF-16 with a byte order mark.
@@ -64,9 +60,9 @@ def parts(path: str, file: IO[bytes]) -> Iterator[bytes]:
   """
   start = file.peek(8)[:8]  # type: ignore[attr-defined]
   opened: Any = file
-  for magic, packed in _PACKED.items():
+  for magic, module in _PACKED.items():
     if start.startswith(magic):
-      opened = packed(file)
+      opened = module.open(file)
   try:
     if start.startswith(_ZSTD):
       yield from _decompress_zstd(file)

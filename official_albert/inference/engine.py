@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
-from official_albert import tokenization
+from official_albert import remote, tokenization
 from official_albert.serving import IDS, Tensors
 from official_albert.tasks import common
 from official_albert.tasks.answer_fields import ERROR
@@ -140,8 +140,7 @@ def _answers(
 
 def _reason(error: tf.errors.InvalidArgumentError) -> str:
   """Returns the message without TensorFlow's additions."""
-  text = error.message.split("\n\t [[")[0].split(" [Op:")[0]
-  text = re.sub(r"^\{\{.*?\}\} ", "", text)
+  _, text = remote.explain(error.message)
   failed = re.search(r"assertion failed: \[(.*)\]$", text, re.DOTALL)
   # The message and the numbers of a failed check are in brackets each.
   return failed[1].replace("] [", " ") if failed else text

@@ -18,9 +18,10 @@ import tensorflow as tf
 from official_albert import serving, tokenization
 from official_albert.inference import engine as engine_lib
 from official_albert.serving import Tensors
+from official_albert.settings import check_choice
 from official_albert.tasks import answer_fields, common
 from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS, ROLES
-from official_albert.text_classifier import Classification
+from official_albert.text_classifier import Classification, Texts
 
 # The pieces for a [MASK] by default, and that are found.
 _TOP_K, _MOST_PIECES = 5, 100
@@ -42,7 +43,6 @@ _PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
 _BATCH_SIZE = 32
 _QUESTIONS = 8
 
-Texts = Union[str, Sequence[str]]
 # The texts of a row by role, the outputs for it, or its fields.
 _Fields = Mapping[str, Any]
 
@@ -199,10 +199,7 @@ class LoadedModel:
     self._need("embed")
     if texts_b is not None:
       self.config.check_pairs()
-    if pooling not in POOLINGS:
-      raise ValueError(
-        f"pooling is {pooling!r}, but must be one of {', '.join(POOLINGS)}."
-      )
+    check_choice("pooling", pooling, POOLINGS)
     if pooling == "pooler" and not self._module.has_pooler:
       raise ValueError(
         f"{self._path} has no weights of the pooler: use pooling='cls' or "

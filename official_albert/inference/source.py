@@ -298,20 +298,6 @@ class ExportedModule:
     return self._settings
 
 
-def open_export(folder: str) -> serving.Source:
-  """Opens a folder of tools.export_saved_model.
-
-  Raises:
-    ValueError, OSError: the export is damaged.
-  """
-  path = os.path.join(folder, serving.ASSETS, serving.EXPORT_FILE)
-  record = files.read_json(path, dict[str, Any], "export the model again")
-  module: Any = ExportedModule(folder, record)
-  return serving.Source(
-    module, record["task"], folder, module.tokenizer, record["columns"]
-  )
-
-
 def load(
   path: Union[str, os.PathLike],
   *,
@@ -379,14 +365,19 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
 
   `settings` are arguments of `open_source`. An export has none.
   """
-  if files.exists(os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)):
+  export = os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)
+  if files.exists(export):
     for name, value in settings.items():
       if value or value is False:
         raise ValueError(
           f"{path} is an export, which has a fixed {name}: leave it out, or "
           "name the run."
         )
-    source = open_export(path)
+    record = files.read_json(export, dict[str, Any], "export the model again")
+    module: Any = ExportedModule(path, record)
+    source = serving.Source(
+      module, record["task"], path, module.tokenizer, record["columns"]
+    )
     return LoadedModel(path, f"{path} is an export of {source.task}", source)
 
   source = serving.outside_strategy(

@@ -74,7 +74,7 @@ class ServedModule(tf.Module):
       self.cls_id = text_layer.cls_id
 
   def forward(self, **features: tf.Tensor) -> Tensors:
-    """Calls the model with training=False; signatures use `run` instead.
+    """Calls the model with training=False; signatures use `traced` instead.
 
     Args:
       **features: `input_ids`, `input_mask`, `segment_ids` <int32>[B, S], and
@@ -117,7 +117,7 @@ class ServedModule(tf.Module):
 
   def ids_outputs(self, features: Tensors) -> Tensors:
     """Returns the outputs of `ids` and `examples` for checked features."""
-    return self.run(**features)
+    return self.traced(features)
 
   def plain_outputs(self, features: Tensors) -> Tensors:
     """Returns numeric outputs for unchecked features, for TFLite."""
@@ -139,10 +139,6 @@ class ServedModule(tf.Module):
       frozen_encoder.freeze_encoder, self.model, precision
     )
     self.__dict__.pop("traced", None)
-
-  def run(self, **features: tf.Tensor) -> Tensors:
-    """Returns the outputs of `forward`, by the function that is traced once."""
-    return self.traced(features)
 
   @functools.cached_property
   def traced(self) -> frozen_encoder.FrozenFunction:
@@ -297,7 +293,7 @@ class ServedTextTask(ServedLogits):
     self.text_signatures = ("classify",) if labels else ("score",)
 
   def ids_outputs(self, features: Tensors) -> Tensors:
-    logits = self.run(**features)["logits"]
+    logits = self.traced(features)["logits"]
     if not self.labels:
       return {"score": logits[:, 0]}
     best = tf.argmax(logits, axis=-1, output_type=tf.int32)
@@ -332,7 +328,7 @@ class ServedMultiLabel(ServedTextTask):
     self._thresholds = [(thresholds or {}).get(x, 0.5) for x in self.labels]
 
   def ids_outputs(self, features: Tensors) -> Tensors:
-    logits = self.run(**features)["logits"]
+    logits = self.traced(features)["logits"]
     probabilities = tf.sigmoid(logits)
     has_label = probabilities >= tf.constant(self._thresholds)
     return {

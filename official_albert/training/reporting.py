@@ -43,7 +43,7 @@ def open_report(
     yield report
 
 
-class Reporter:
+class Reporter(contextlib.AbstractContextManager):
   """Reports the progress of a run; a context manager that closes its files.
 
   Each report prints a line, appends a JSON object to metrics.jsonl, and writes
@@ -61,13 +61,13 @@ class Reporter:
     self._model_dir = model_dir
     files.make_folder(model_dir)
     path = os.path.join(model_dir, run_logs.METRICS_FILE)
-    self._lock = files.lock(
-      path,
+    refusal = (
       f"another process writes to {model_dir}: wait until it ends, or choose "
-      "another folder.",
+      "another folder."
     )
+    self._stack = contextlib.ExitStack()
+    self._stack.enter_context(files.lock(path, refusal))
     self._writers: dict[str, tf.summary.SummaryWriter] = {}
-    self._defaults = contextlib.ExitStack()
     for kind in ("", "train", "eval"):
       files.remove_tree(os.path.join(model_dir, kind, _UPLOADS))
     # In a bucket, opening creates no object. Without one, TensorFlow would ask
@@ -77,21 +77,14 @@ class Reporter:
     with files.open(path, "rb") as file:
       file.seek(max(file.seek(0, os.SEEK_END) - 1, 0))
       last = file.read()
-    self._file = files.open(path, "a")
+    self._file = self._stack.enter_context(files.open(path, "a"))
     # A kill or a full disk may have cut the last line.
     if last not in (b"", b"\n"):
       self._file.write("\n")
     self._last_flush = -math.inf
 
-  def __enter__(self) -> Reporter:
-    return self
-
   def __exit__(self, *unused: Any) -> None:
-    self._file.close()
-    self._defaults.close()
-    for writer in self._writers.values():
-      writer.close()
-    self._lock.close()
+    self._stack.close()
 
   def note(self, text: str) -> None:
     """Prints one line."""
@@ -174,11 +167,13 @@ class Reporter:
     if kind not in self._writers:
       folder = os.path.join(self._model_dir, kind)
       # Leaves flushing to `flush`. TensorFlow counts microseconds in 32 bits.
-      self._writers[kind] = tf.summary.create_file_writer(
+      writer = tf.summary.create_file_writer(
         folder, max_queue=10**9, flush_millis=10**6
       )
+      self._writers[kind] = writer
+      self._stack.callback(writer.close)
       # Restores the default writer and step when the reporter is closed.
-      self._defaults.enter_context(self._writers[kind].as_default(step))
+      self._stack.enter_context(writer.as_default(step))
     # The context `as_default` would flush at its end.
     self._writers[kind].set_as_default(step)
     for name, value in values.items():

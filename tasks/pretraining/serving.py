@@ -72,7 +72,7 @@ class ServedPretraining(serving.ServedModule):
       ),
     ]
     masked = serving.after_checks(checks, masked)
-    return self.run(**{**features, "masked_lm_positions": masked})
+    return self.traced({**features, "masked_lm_positions": masked})
 
   def plain_outputs(self, features: Tensors) -> Tensors:
     # Only the masked LM, because each output costs time on a phone.
@@ -82,7 +82,7 @@ class ServedPretraining(serving.ServedModule):
   def run_without_masks(self, features: Tensors) -> Tensors:
     """Returns the outputs of `forward` for texts without masked positions."""
     nowhere = features["input_ids"][:, :0]  # [B, 0]
-    return self.run(**features, masked_lm_positions=nowhere)
+    return self.traced({**features, "masked_lm_positions": nowhere})
 
   def text_functions(self) -> dict[str, serving.TextFunction]:
     def encode(features):
@@ -119,7 +119,8 @@ class ServedPretraining(serving.ServedModule):
       f"{self.max_seq_length - 2} tokens: add one to each text.",
     )
     positions = serving.after_checks([check], positions)  # [B, M]
-    outputs = self.run(**features, masked_lm_positions=tf.maximum(positions, 0))
+    features["masked_lm_positions"] = tf.maximum(positions, 0)
+    outputs = self.traced(features)
     chances = tf.nn.softmax(outputs["masked_lm_logits"])  # [B, M, V]
     # The vocabulary of the model may have more rows than pieces.
     chances = chances[..., : self.text_layer.vocab_size]

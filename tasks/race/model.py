@@ -86,7 +86,7 @@ class ServedMultipleChoice(serving.ServedLogits):
     self.max_qa_length = max_qa_length
 
   def ids_outputs(self, features: Tensors) -> Tensors:
-    logits = self.run(**features)["logits"]
+    logits = self.traced(features)["logits"]
     return {
       "choice": tf.argmax(logits, axis=-1, output_type=tf.int32),
       "probabilities": tf.nn.softmax(logits),

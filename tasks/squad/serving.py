@@ -116,7 +116,7 @@ class AnswerQuestions(serving.ServedModule):
       context, "UTF-8", "UTF-8", errors="ignore"
     )
     features, windows = self.make_windows(question, context)
-    scores = self.run(**features)
+    scores = self.traced(features)
     found = best_answers(
       context,
       windows,
