@@ -138,7 +138,7 @@ def test_chinese_records_keep_their_vocabulary_and_need_no_order(old):
   assert manifest.settings["sentence_pair"] == "none"
   tokenizer = manifest.tokenizer
   assert (tokenizer.kind, tokenizer.vocab_size) == ("wordpiece", 11)
-  assert tokenizer.keep_accents and tokenizer.lower_case
+  assert tokenizer.keep_accents and tokenizer.rules.lower_case
   assert (old / "vocab.txt").read_bytes() == path.read_bytes()
   assert not (old / "tokenizer.model").exists()
   assert "A:[CLS]{天:黄}{[MASK]:地}玄[SEP]" in shown.replace(" ", "")

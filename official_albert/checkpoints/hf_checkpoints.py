@@ -177,7 +177,7 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
   if config.embedding_size == config.hidden_size:
     config = _resolve_projection(config, values)
   stored = {}
-  for row in checkpoint_names.all_rows(config):
+  for row in checkpoint_names.rows(config, *checkpoint_names.HEADS):
     if row.hf in values:
       value = values.pop(row.hf)
       stored[row.tf1] = value.T if row.transposed else value

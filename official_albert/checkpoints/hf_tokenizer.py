@@ -8,6 +8,7 @@ rules that such steps cannot express.
 from __future__ import annotations
 
 import base64
+import functools
 import os
 import unicodedata
 from typing import Any, Callable, Mapping, Sequence
@@ -28,9 +29,6 @@ SPECIAL_PIECES = {
 SPECIAL_NAMES = (
   *("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"),
 )
-
-# None of these characters is white space, has case or combines with another.
-_END_OF_LETTERS = 0x20000
 
 
 def write(
@@ -268,8 +266,16 @@ def _replace(pattern: str, text: str) -> dict[str, Any]:
   return {"type": "Replace", "pattern": {"Regex": pattern}, "content": text}
 
 
+@functools.cache
+def _without_letters() -> str:
+  """Returns the assigned characters that are not letters without case.
+
+  None after U+20000 is white space, has case or combines with another.
+  """
+  others = ("Lo", "Cn", "Co", "Cs")
+  characters = map(chr, range(0x20000))
+  return "".join(x for x in characters if unicodedata.category(x) not in others)
+
+
 def _characters(test: Callable[[str], bool]) -> str:
-  characters = tokenization.characters_without_letters()
-  return tokenization.character_class(
-    test, (char for char in characters if ord(char) < _END_OF_LETTERS)
-  )
+  return tokenization.character_class(test, _without_letters())

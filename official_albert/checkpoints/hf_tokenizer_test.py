@@ -305,7 +305,7 @@ def test_a_unigram_tokenizer_json_alone_is_read(without, model, tmp_path):
   folder = _save(tmp_path / "in", tokenizer=fast)
   file, _ = _read(folder)
   ours = file.open()
-  assert ours.lower_case == ("case" not in without)
+  assert ours.rules.lower_case == ("case" not in without)
   assert ours.keep_accents == ("accents" in without)
   letters = [
     x

@@ -165,7 +165,7 @@ def tf1_variables(model: tf.keras.Model) -> dict[str, tf.Variable]:
   """
   prefix = "" if hasattr(model, "albert") else "albert/"
   paths = {f"{prefix}{path}": x for path, x in portable.by_path(model).items()}
-  rows = names.all_rows(getattr(model, "albert", model).config)
+  rows = names.rows(getattr(model, "albert", model).config, *names.HEADS)
   found = {row.tf1: paths.pop(row.own) for row in rows if row.own in paths}
   return {**found, **paths}
 
@@ -337,7 +337,9 @@ def from_checkpoint(
   return model
 
 
-def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
+def load_tf1_checkpoint(
+  model: tf.keras.Model, path: str, head: Optional[Head] = None
+) -> LoadReport:
   """Loads a checkpoint of google-research/albert into a model.
 
   >>> from official_albert import AlbertConfig, AlbertModel
@@ -348,28 +350,20 @@ def load_tf1_checkpoint(model: tf.keras.Model, path: str) -> LoadReport:
   >>> report.missing
   ()
 
-  For the model see `tf1_variables`. It need not have all variables of the
-  checkpoint, nor the checkpoint all of its.
+  The model need not have all variables of the checkpoint, nor the checkpoint
+  all of its. Optimizer state is not read. `path` is that of
+  `AlbertModel.from_checkpoint`, of any format; for the others see `fill`.
 
   Raises:
     ValueError, OSError: there is no checkpoint, it is damaged, or it belongs
       to another model.
-  """
-  return warm_start(model, path)
-
-
-def warm_start(
-  model: tf.keras.Model, path: str, head: Optional[Head] = None
-) -> LoadReport:
-  """Reads the weights of a model from a checkpoint, without optimizer state.
-
-  `path` is that of `AlbertModel.from_checkpoint`. For the other arguments, and
-  what is raised, see `fill`.
   """
   config = getattr(model, "albert", model).config
   with open(path, default_config=config) as checkpoint:
     return fill(model, checkpoint, head)
 
 
+# It begins a training with weights of any format.
+warm_start = load_tf1_checkpoint
 # `modeling` imports no checkpoints.
 modeling.AlbertModel.from_checkpoint = classmethod(from_checkpoint)  # type: ignore[assignment]

@@ -183,11 +183,13 @@ GLOBAL_STEP = "global_step"
 SLOTS = {"adam_m": "m", "adam_v": "v"}
 
 
-def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
-  """Returns the rows of an encoder, one for each set of weights and block.
+def rows(config: modeling.AlbertConfig, *heads: str) -> tuple[Row, ...]:
+  """Returns the rows of an encoder and of heads, some of which overlap.
 
-  TF1 and Hugging Face have no names for layers of a group that do not share all
-  weights. Those of the rows have the numbers of sets in place of groups.
+  Heads are keys of `HEADS`. An encoder has rows for each set of weights and
+  block. TF1 and Hugging Face have no names for layers of a group that do not
+  share all weights. Those of the rows have the numbers of sets in place of
+  groups.
   """
   projection = PROJECTION if config.has_projection else ()
   kinds = (("attention", _ATTENTION), ("ffn", _FFN))
@@ -195,21 +197,12 @@ def encoder_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
     row.in_block(number, inner)
     for number in range(max(config.num_sets(kind) for kind, _ in kinds))
     for inner in range(config.inner_group_num)
-    for kind, rows in kinds
+    for kind, layers in kinds
     if number < config.num_sets(kind)
-    for row in rows
+    for row in layers
   ]
-  return (*_EMBEDDING, *projection, *blocks, *_POOLER)
-
-
-def rows(config: modeling.AlbertConfig, head: str) -> tuple[Row, ...]:
-  """Returns the rows of an encoder and a head, a key of `HEADS`."""
-  return (*encoder_rows(config), *HEADS[head])
-
-
-def all_rows(config: modeling.AlbertConfig) -> tuple[Row, ...]:
-  """Returns the rows of an encoder and of all heads, some of which overlap."""
-  return (*encoder_rows(config), *(r for head in HEADS.values() for r in head))
+  of_heads = (row for head in heads for row in HEADS[head])
+  return (*_EMBEDDING, *projection, *blocks, *_POOLER, *of_heads)
 
 
 def has_head(head: str, tf1_names: Container[str]) -> bool:

@@ -116,7 +116,7 @@ def _by_tf1_name(
   if not any(path.startswith("albert/") for path in values):
     values = {f"albert/{path}": value for path, value in values.items()}
   stored = {}
-  for row in checkpoint_names.all_rows(config):
+  for row in checkpoint_names.rows(config, *checkpoint_names.HEADS):
     if row.own in values:
       stored[row.tf1] = values.pop(row.own)
       for suffix, slot in checkpoint_names.SLOTS.items():

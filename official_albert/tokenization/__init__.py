@@ -22,7 +22,6 @@ from official_albert.tokenization.normalization import (
   WORD_START,
   EncodedText,
   character_class,
-  characters_without_letters,
 )
 from official_albert.tokenization.sentencepiece_tokenizer import (
   SPECIAL_PIECES,

@@ -93,6 +93,7 @@ class FileTokenizer:
   mask_id: int
   special_ids: frozenset[int]
   _pieces: list[str]
+  _ids: dict[str, int]
 
   def __init__(
     self, file: Union[str, bytes], lower_case: bool = True, **rules: Any
@@ -123,11 +124,6 @@ class FileTokenizer:
   def _load(self, content: bytes) -> None:
     """Sets the attributes that the content of the file says."""
     raise NotImplementedError
-
-  @property
-  def lower_case(self) -> bool:
-    """Whether text is lower-cased first."""
-    return self.rules.lower_case
 
   def __call__(
     self,
@@ -215,7 +211,7 @@ class FileTokenizer:
 
   def piece_to_id(self, piece: str) -> int:
     """Returns the id of a piece, or `unk_id` if there is no such piece."""
-    raise NotImplementedError
+    return self._ids.get(piece, self.unk_id)
 
   def id_to_piece(self, id: int) -> str:
     """Returns the piece; an id outside the vocabulary raises ValueError."""

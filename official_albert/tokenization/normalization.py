@@ -237,19 +237,6 @@ def _sigma_traits(text: str) -> int:
   )
 
 
-@functools.cache
-def characters_without_letters() -> str:
-  """Returns the 17,000 characters that are not letters without case.
-
-  What is not assigned is left out, too.
-  """
-  assigned = (*range(0xD800), *range(0xE000, 0x40000), *range(0xE0000, 0xE1000))
-  without = ("Lo", "Cn", "Co")
-  return "".join(
-    x for x in map(chr, assigned) if unicodedata.category(x) not in without
-  )
-
-
 def character_class(
   predicate: Callable[[str], object], characters: Iterable[str]
 ) -> str:

@@ -97,17 +97,6 @@ def ends_in_digit_comma(piece: str) -> bool:
   return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
-def _with_control_pieces(content: bytes) -> bytes:
-  """Makes the special pieces of a model control pieces."""
-  # Few models need it, and all data workers would load it.
-  from sentencepiece import sentencepiece_model_pb2
-
-  model = sentencepiece_model_pb2.ModelProto.FromString(content)
-  for i in _CONTROL_IDS:
-    model.pieces[i].type = model.pieces[i].CONTROL
-  return model.SerializeToString()
-
-
 class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   """A `FileTokenizer` with a SentencePiece model.
 
@@ -147,7 +136,8 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
         "model: give the .model file, not .vocab or text, and check that the "
         f"download is complete; {_TRAIN_ADVICE}."
       ) from error
-    mark = self._processor.piece_to_id(WORD_START)
+    self._ids = {piece: i for i, piece in enumerate(self._pieces)}
+    mark = self.piece_to_id(WORD_START)
     if (
       (*self._pieces[: len(SPECIAL_PIECES)],) != SPECIAL_PIECES
       or self._processor.unk_id() != self.unk_id
@@ -163,8 +153,13 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       )
     if not all(map(self._processor.is_control, _CONTROL_IDS)):
       # A model with user_defined_symbols=[CLS],[SEP],[MASK] would find them in
-      # text.
-      self.model = _with_control_pieces(content)
+      # text. Few models need the import, and all data workers would load it.
+      from sentencepiece import sentencepiece_model_pb2
+
+      model = sentencepiece_model_pb2.ModelProto.FromString(content)
+      for i in _CONTROL_IDS:
+        model.pieces[i].type = model.pieces[i].CONTROL
+      self.model = model.SerializeToString()
       self._processor.LoadFromSerializedProto(self.model)
     self.special_ids = frozenset(
       i
@@ -182,10 +177,6 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
       for i, piece in enumerate(self._pieces)
       if ends_in_digit_comma(piece)
     }
-
-  def normalize(self, text: str) -> str:
-    """Returns `normalize_text(text)` by the tokenizer's rules."""
-    return self.normalization(text)
 
   def check_offsets(self) -> None:
     """Raises ValueError if pieces have no offsets."""
@@ -217,7 +208,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
 
   def tokenize(self, text: str) -> list[str]:
     pieces: list[str] = []
-    normal = self.normalize(text)
+    normal = self.normalization(text)
     for piece in self._to_text(self._processor.encode, normal, out_type=str):
       parts = self.digit_comma_parts.get(self.piece_to_id(piece))
       pieces += [self._pieces[i] for i, _, _ in parts] if parts else [piece]
@@ -226,14 +217,14 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   def encode(self, text: str) -> list[int]:
     # `encode_batch` would start a thread, which takes as long as 20 texts.
     return self._split_commas(
-      self._processor.encode(self.normalize(text), out_type=int)
+      self._processor.encode(self.normalization(text), out_type=int)
     )
 
   def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
     if isinstance(texts, str):
       raise TypeError("encode_batch takes a list of texts; use encode for one.")
     rows = self._processor.encode(
-      [self.normalize(text) for text in texts],
+      [self.normalization(text) for text in texts],
       out_type=int,
       num_threads=1,  # Worker processes already use all cores.
     )
@@ -257,7 +248,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     from sentencepiece import sentencepiece_pb2  # Only SQuAD needs it.
 
     self.check_offsets()
-    normal = self.normalize(text)
+    normal = self.normalization(text)
     content = self._to_text(
       self._processor.encode, normal, out_type="serialized_proto"
     )
@@ -290,7 +281,7 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
 
   def changes(self, piece: str) -> bool:
     text = piece.replace(WORD_START, " ").strip()
-    return self._own_form(self.normalize(text)) != piece.strip(WORD_START)
+    return self._own_form(self.normalization(text)) != piece.strip(WORD_START)
 
   @functools.cached_property
   def hidden_characters(self) -> frozenset[str]:
@@ -310,9 +301,6 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
     for i in ids:
       self.id_to_piece(i)  # SentencePiece would crash without a message.
     return self._processor.decode(ids)
-
-  def piece_to_id(self, piece: str) -> int:
-    return self._processor.piece_to_id(piece)
 
   _starts_word = staticmethod(starts_word)
 

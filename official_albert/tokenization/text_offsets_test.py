@@ -81,8 +81,7 @@ def normal_form(tokenizer, text: str) -> str:
   """Returns the text of pieces, without spaces and with one kind of sigma."""
   if tokenizer.kind == "wordpiece":
     return "".join(tokenizer.normalization.split(text)).replace("ς", "σ")
-  text = tokenizer.normalize(text)
-  text = tokenizer._processor.normalize(text)
+  text = tokenizer._processor.normalize(tokenizer.normalization(text))
   return text.replace("▁", "").replace("ς", "σ")
 
 

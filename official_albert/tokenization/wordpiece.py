@@ -139,9 +139,6 @@ class WordPieceTokenizer(file_tokenizer.FileTokenizer):
     text = "".join(self.marked_piece(i) for i in ids if i not in hidden)
     return text.replace(normalization.WORD_START, " ").strip()
 
-  def piece_to_id(self, piece: str) -> int:
-    return self._ids.get(piece, self.unk_id)
-
   def marked_piece(self, id: int) -> str:
     # Special pieces are unchanged. Chinese characters have no spaces around.
     piece = self.id_to_piece(id)

@@ -116,7 +116,7 @@ def test_open_tokenizer(tmp_path, vocab_file):
   opened = tokenization.open_tokenizer(
     vocab_file=str(vocab_file), lower_case=False
   )
-  assert opened.kind == "wordpiece" and not opened.lower_case
+  assert opened.kind == "wordpiece" and not opened.rules.lower_case
   for arguments in ({}, {"spm_model_file": "a", "vocab_file": "b"}):
     with pytest.raises(ValueError, match="give either spm_model_file"):
       tokenization.open_tokenizer(**arguments)

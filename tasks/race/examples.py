@@ -194,7 +194,8 @@ def make_all_inputs(
     # joined: a wide "\uff3f" becomes "_", and spaces around options disappear.
     if tokenizer.kind != "sentencepiece":
       return text
-    return tokenizer.normalize(text)  # type: ignore[union-attr]
+    lower_case = tokenizer.rules.lower_case
+    return tokenization.normalize_text(text, lower_case, tokenizer.keep_accents)
 
   article: Optional[str] = None
   article_ids: list[int] = []

@@ -7,7 +7,6 @@ import json
 
 import pytest
 
-from official_albert import tokenization
 from official_albert.tasks.race import examples as examples_lib
 from official_albert.testing import toy_models
 
@@ -142,12 +141,6 @@ def make(tmp_path, monkeypatch):
   )
   # Only texts for SentencePiece have wide blanks.
   monkeypatch.setattr(tokenizer, "kind", "sentencepiece")
-  monkeypatch.setattr(
-    tokenizer,
-    "normalize",
-    lambda text: tokenization.normalize_text(text, tokenizer.lower_case),
-    raising=False,
-  )
 
   def made(example, max_seq_length, max_qa_length):
     (inputs,) = examples_lib.make_all_inputs(

@@ -188,7 +188,8 @@ from official_albert.tools.finetuning import task_flags
 def answer(_):
   config, tokenizer = task_flags.find_encoder(
     training_flags.INIT_CHECKPOINT.value)
-  return [config.num_hidden_layers, tokenizer.model_file, tokenizer.lower_case]
+  lower_case = tokenizer.rules.lower_case
+  return [config.num_hidden_layers, tokenizer.model_file, lower_case]
 """
 
 

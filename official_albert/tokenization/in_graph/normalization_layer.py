@@ -164,12 +164,20 @@ class NormalizationLayer:
       length = tf.where(space & following(space, True), 0, length)
     if self._normal.lower_case:
       codes = _with_final_sigmas(codes, rows)
-    source, index, splits = repeat(length)
+    # Each character is repeated, at most 31 times, by one operation. tf.repeat
+    # has many.
+    starts = tf.range(tf.size(length)) * (1 << _LENGTH_BITS)
+    repeated = tf.raw_ops.RaggedRange(
+      starts=starts, limits=starts + length, deltas=1
+    )
+    values = repeated.rt_dense_values
+    source = tf.bitwise.right_shift(values, _LENGTH_BITS)
     new_rows = tf.gather(rows, source)
+    index = tf.bitwise.bitwise_and(values, (1 << _LENGTH_BITS) - 1)
     index += tf.bitwise.right_shift(new_rows, _BEGIN_BIT)
     codes = tf.gather(codes, source)
     codes += tf.gather(tf.constant(self._differences), index)
-    splits = tf.gather(splits, decoded.row_splits)
+    splits = tf.gather(repeated.rt_nested_splits, decoded.row_splits)
     return NormalTexts(
       codes, splits, source, new_rows, rows, decoded.row_splits
     )
@@ -183,26 +191,6 @@ def _with_final_sigmas(codes, rows):
   after = following(has(near, normalization.CASED_START), False)
   final = has(near, normalization.SIGMA) & before & ~after
   return tf.tensor_scatter_nd_sub(codes, place, tf.cast(final, tf.int32))
-
-
-def repeat(counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-  """Repeats each of N things <int32>[N] times, at most 31 times.
-
-  Returns:
-    <int32>[M] each: what each repetition repeats, and its index there; and
-    <int64>[N + 1], where the repetitions of each thing begin and end.
-  """
-  # One operation, while tf.repeat has many.
-  starts = tf.range(tf.size(counts)) * (1 << _LENGTH_BITS)
-  ranges = tf.raw_ops.RaggedRange(
-    starts=starts, limits=starts + counts, deltas=1
-  )
-  values = ranges.rt_dense_values
-  return (
-    tf.bitwise.right_shift(values, _LENGTH_BITS),
-    tf.bitwise.bitwise_and(values, (1 << _LENGTH_BITS) - 1),
-    ranges.rt_nested_splits,
-  )
 
 
 def text_lengths(rows: tf.Tensor) -> tf.Tensor:

@@ -97,12 +97,14 @@ class TextLayer(tf.Module):
     """
     raise NotImplementedError
 
-  def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
+  def _without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
     """Maps ids to those of the same pieces inside a word, of any shape.
 
-    -1 means that the piece is removed.
+    -1 means that the piece is removed. With WordPiece, text after a [MASK] is a
+    new word. This holds for Chinese characters, and BERT's tools read "[MASK]s"
+    this way.
     """
-    raise NotImplementedError
+    return ids
 
   def pieces(self, ids: tf.Tensor) -> tf.Tensor:
     """Returns the pieces of ids: <int>[...] to <string>[...].
@@ -163,7 +165,7 @@ class TextLayer(tf.Module):
     )
     begins = tf.equal(tf.ragged.range(ids.row_lengths()).flat_values, 0)
     within = begins & tf.gather(touches, ids.value_rowids())
-    inner = self.without_word_start(ids.flat_values)
+    inner = self._without_word_start(ids.flat_values)
     ids = ids.with_flat_values(tf.where(within, inner, ids.flat_values))
     ids = tf.ragged.boolean_mask(ids, tf.not_equal(ids, -1))
     mask = tf.fill([ids.nrows(out_type=tf.int32), 1], self.mask_id)
@@ -282,7 +284,7 @@ class SentencePieceTextLayer(TextLayer):
     start = tf.where(at_end, tf.gather(ends, text_end - 1), start)
     return normal.ranges(ids, start, end)
 
-  def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
+  def _without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
     # "▁able" becomes "able" if the vocabulary has it, and the bare mark goes.
     mark = tokenization.WORD_START
     id_of = {piece: i for i, piece in enumerate(self._pieces)}
@@ -370,11 +372,6 @@ class WordPieceTextLayer(TextLayer):
       tf.gather(starts, first),
       tf.gather(ends, last),
     )
-
-  def without_word_start(self, ids: tf.Tensor) -> tf.Tensor:
-    # Text after a [MASK] is a new word. This holds for Chinese characters, and
-    # BERT's tools read "[MASK]s" this way.
-    return tf.identity(ids)
 
 
 # The classes by the kinds of their files.
