@@ -115,7 +115,7 @@ class TokenizerInfo:
   kind: Literal["sentencepiece", "wordpiece"] = "sentencepiece"
   keep_accents: Optional[bool] = None
   split_chinese: bool = True
-  max_word_characters: int = tokenization.MAX_WORD_CHARACTERS
+  max_word_characters: int = tokenization.TextRules.max_word_characters
 
   def __post_init__(self):
     _ = self.rules  # Checks them.

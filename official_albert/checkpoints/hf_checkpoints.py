@@ -279,12 +279,8 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
     settings[checkpoint_names.GLOBAL_STEP] = checkpoint.step
   if checkpoint.tokenizer:
-    tokenizer = checkpoint.tokenizer.open()
-    settings.update(
-      pad_token_id=tokenizer.pad_id,
-      bos_token_id=tokenizer.cls_id,
-      eos_token_id=tokenizer.sep_id,
-    )
+    python = checkpoint.tokenizer.open()  # Each pads with id 0.
+    settings.update(bos_token_id=python.cls_id, eos_token_id=python.sep_id)
     hf_tokenizer.write(
       checkpoint.tokenizer, folder, config.max_position_embeddings
     )

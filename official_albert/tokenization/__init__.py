@@ -10,7 +10,6 @@ from official_albert.tokenization.coverage import (
   vocabulary_note,
 )
 from official_albert.tokenization.file_tokenizer import (
-  MAX_WORD_CHARACTERS,
   TOKENIZER_FILES,
   TextRules,
   available_tokens,

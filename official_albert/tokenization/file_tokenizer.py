@@ -22,9 +22,6 @@ from official_albert.tokenization import normalization
 # The file of a tokenizer in a folder of this package, by the tokenizer's kind.
 TOKENIZER_FILES = {"sentencepiece": "tokenizer.model", "wordpiece": "vocab.txt"}
 
-# Longer words become [UNK], as in the original. Hugging Face has 100.
-MAX_WORD_CHARACTERS = 200
-
 
 @dataclasses.dataclass(frozen=True)
 class TextRules:
@@ -38,13 +35,14 @@ class TextRules:
       one. None is the original's rule: SentencePiece loses them, and WordPiece
       loses them with `lower_case`.
     split_chinese: whether each Chinese character is a word; only WordPiece.
-    max_word_characters: longer words become [UNK]; only WordPiece.
+    max_word_characters: longer words become [UNK]; only WordPiece. Hugging Face
+      has 100.
   """
 
   lower_case: bool = True
   keep_accents: Optional[bool] = None
   split_chinese: bool = True
-  max_word_characters: int = MAX_WORD_CHARACTERS
+  max_word_characters: int = 200
 
   def __post_init__(self):
     longest = self.max_word_characters

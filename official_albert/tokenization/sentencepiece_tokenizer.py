@@ -161,11 +161,8 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
         model.pieces[i].type = model.pieces[i].CONTROL
       self.model = model.SerializeToString()
       self._processor.LoadFromSerializedProto(self.model)
-    self.special_ids = frozenset(
-      i
-      for i in ids
-      if self._processor.is_control(i) or self._processor.is_unknown(i)
-    )
+    controls = filter(self._processor.is_control, ids)
+    self.special_ids = frozenset([self.unk_id, *controls])
     self._has_bytes = any(map(self._processor.is_byte, ids))
     # Digits are encoded as a separate text, so they begin with a word mark even
     # inside a word: "(9," becomes "(", "▁9", ",". The original tries to remove

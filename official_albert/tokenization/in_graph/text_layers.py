@@ -26,6 +26,8 @@ from official_albert.tokenization.in_graph import normalization_layer as table
 
 # A noncharacter, which is in no vocabulary and thus becomes [UNK].
 _UNKNOWN = "\uffff"
+# What `str.isspace` accepts up to U+3000, the last one. RE2 has no such class.
+_SPACE = tokenization.character_class(str.isspace, map(chr, range(0x3001)))
 _WHOLE = 1 << 20  # More characters than a piece has.
 
 
@@ -161,7 +163,7 @@ class TextLayer(tf.Module):
     index_in_text = tf.ragged.range(parts.row_lengths()).flat_values
     touches = (index_in_text > 0) & tf.equal(
       parts.flat_values,
-      tf.strings.regex_replace(parts.flat_values, f"^{space_class()}", ""),
+      tf.strings.regex_replace(parts.flat_values, f"^{_SPACE}", ""),
     )
     begins = tf.equal(tf.ragged.range(ids.row_lengths()).flat_values, 0)
     within = begins & tf.gather(touches, ids.value_rowids())
@@ -208,8 +210,7 @@ class SentencePieceTextLayer(TextLayer):
     does not know: 1.4 s for 256 KiB, half an hour for 10 MB. A run of spaces
     counts as one. Pieces have up to 16 characters.
     """
-    space = space_class()
-    texts = tf.strings.regex_replace(texts, f"{space}{{2,}}", " ")
+    texts = tf.strings.regex_replace(texts, f"{_SPACE}{{2,}}", " ")
     return super().shorten(texts, most)
 
   def tokenize(self, texts: tf.Tensor, most: int = 0) -> tf.RaggedTensor:
@@ -390,13 +391,6 @@ def check_texts(texts: tf.Tensor) -> tf.Tensor:
       f"<{texts.dtype.name}>{texts.shape}."
     )
   return texts
-
-
-@functools.cache
-def space_class() -> str:
-  """Returns an RE2 class of what `str.isspace` accepts, which RE2 has not."""
-  last = 0x3000
-  return tokenization.character_class(str.isspace, map(chr, range(last + 1)))
 
 
 def pack_pair(
