@@ -36,7 +36,10 @@ def on_page_markdown(markdown, page, **unused) -> str:
   # Names of flags must not break at their dashes.
   style = "<style>td:first-child code { white-space: nowrap; }</style>"
   if page.file.src_uri == "reference/flags.md":
-    return f"{markdown}\n{style}\n{_flags(markdown)}"
+    programs = re.findall(r"^\| `(.+?)`", markdown, re.MULTILINE)
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+      flags = "".join(pool.map(_section, programs))
+    return f"{markdown}\n{style}\n{flags}"
   if page.file.src_uri == "reference/python.md":
     # The site has the docstrings where the table links to the source.
     name = re.compile(r"^\| \[`(.+?)`\]\(.+?\)", re.MULTILINE)
@@ -47,12 +50,6 @@ def on_page_markdown(markdown, page, **unused) -> str:
   markdown = re.sub(r"(?m)^([^|\n].*\n)(?=\|.*\n\|-)", r"\1\n", markdown)
   link = re.compile(rf"\]\(\.\./((?:\.\./)*(?:{_NAMES}))(?=[)#])")
   return link.sub(lambda x: f"]({x[1].replace('README', 'index')}", markdown)
-
-
-def _flags(markdown) -> str:
-  programs = re.findall(r"^\| `(.+?)`", markdown, re.MULTILINE)
-  with concurrent.futures.ThreadPoolExecutor() as pool:
-    return "".join(pool.map(_section, programs))
 
 
 def _section(program) -> str:

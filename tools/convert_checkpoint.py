@@ -19,7 +19,7 @@ from absl import flags
 from official_albert import settings
 from official_albert.tools.cli import command_line, encoder_flags, path_flags
 
-_CHECKPOINT = path_flags.define_checkpoint()
+_CHECKPOINT = path_flags.define_shared("checkpoint")
 _TO = flags.DEFINE_enum(
   "to", None, list(settings.WRITE_FORMATS), "Format of --output."
 )
@@ -67,7 +67,7 @@ def main(_) -> None:
     config_file=encoder_flags.CONFIG_FILE.value,
     tokenizer=encoder_flags.chosen_tokenizer(),
     hf_python=_HF_PYTHON.value,
-    which=_CHECKPOINT.value,
+    checkpoint=_CHECKPOINT.value,
   )
   print(json.dumps(report, indent=2))
 

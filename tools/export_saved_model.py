@@ -18,7 +18,7 @@ from official_albert import files, settings
 from official_albert.tasks import registry
 from official_albert.tools.cli import command_line, path_flags
 
-_CHECKPOINT = path_flags.define_checkpoint()
+_CHECKPOINT = path_flags.define_shared("checkpoint")
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL_DIR = path_flags.define(
   "model_dir",
@@ -31,7 +31,7 @@ _EXPORT_DIR = path_flags.define(
 _CONFIG_FILE = path_flags.define(
   "albert_config_file", "", "Configuration; by default that of the weights."
 )
-_TASK_MODULE = path_flags.define_task_module()
+_TASK_MODULE = path_flags.define_shared("task_module")
 _HEAD = flags.DEFINE_enum(
   "head",
   "",

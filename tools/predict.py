@@ -51,12 +51,12 @@ from official_albert.tools.cli import (
 from official_albert.tools.prediction import lines
 from official_albert.train_config import TrainConfig
 
-_CHECKPOINT = path_flags.define_checkpoint()
+_CHECKPOINT = path_flags.define_shared("checkpoint")
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _MODEL_DIR = path_flags.define(
   "model_dir", None, "Folder of a run, of another model or of an export."
 )
-_TASK_MODULE = path_flags.define_task_module()
+_TASK_MODULE = path_flags.define_shared("task_module")
 _SIGNATURE = flags.DEFINE_string(
   "signature",
   "",

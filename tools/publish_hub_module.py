@@ -16,7 +16,7 @@ from absl import flags
 from official_albert import files
 from official_albert.tools.cli import command_line, encoder_flags, path_flags
 
-_CHECKPOINT = path_flags.define_checkpoint()
+_CHECKPOINT = path_flags.define_shared("checkpoint")
 _NUM_HIDDEN_LAYERS = path_flags.define_num_hidden_layers()
 _INPUT = path_flags.define(
   "input",

@@ -12,7 +12,7 @@ import hashlib
 import itertools
 import json
 import os
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 import numpy as np
 
@@ -58,9 +58,7 @@ def build_records(task: finetuning_task.FinetuningTask, split: str) -> str:
     info = tfrecords.TokenizerInfo.of(tokenizer)
     try:
       with files.new_folder(folder) as temporary:
-        written = _write_split(
-          temporary, split, schema, task.features(split), tokenizer.unk_id
-        )
+        written = _write_split(temporary, task, split)
         # The file may be a temporary one, of a converted tokenizer.
         path = os.path.join(temporary, info.file)
         files.write_bytes(path, tokenizer.content)
@@ -89,22 +87,19 @@ def build_records(task: finetuning_task.FinetuningTask, split: str) -> str:
 
 
 def _write_split(
-  folder: str,
-  split: str,
-  features: Sequence[tfrecords.Feature],
-  examples: Iterable[Mapping[str, Any]],
-  unk_id: int,
+  folder: str, task: finetuning_task.FinetuningTask, split: str
 ) -> tfrecords.Split:
   """Writes the one shard of a split."""
   # All examples fit into memory: the largest data set takes under a gigabyte.
   records: list[bytes] = []
   tokens = unknown = 0
-  rest = ({**x, "example_id": place} for place, x in enumerate(examples))
+  schema, unk_id = task.schema(), task.options.tokenizer.unk_id
+  rest = ({**x, "example_id": i} for i, x in enumerate(task.features(split)))
   while block := list(itertools.islice(rest, _BLOCK)):
-    rows = {f.name: _pad(f, block) for f in features}
+    rows = {f.name: _pad(f, block) for f in schema}
     tokens += int(rows["input_mask"].sum())
     unknown += int((rows["input_ids"] == unk_id).sum())
-    records += tfrecords.encode_examples(features, rows)
+    records += tfrecords.encode_examples(schema, rows)
   order = np.arange(len(records))
   if split == "train":
     np.random.default_rng(0).shuffle(order)

@@ -104,7 +104,6 @@ class FinetuningTask(abc.ABC):
 
     It is also in the records and in the run.json of a run.
     """
-    del split
     return {}
 
   def examples(self, split: str) -> Sequence[Any]:
@@ -317,7 +316,6 @@ class FinetuningTask(abc.ABC):
 
   def majority(self, split: str) -> dict[str, float]:
     """Returns the metrics of the most frequent answer; {} if meaningless."""
-    del split
     return {}
 
   def score(self, predictions: Predictions) -> dict[str, float]:

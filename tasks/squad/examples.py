@@ -29,6 +29,8 @@ import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Optional
 
+from typing_extensions import TypedDict
+
 from official_albert import files, tokenization
 from official_albert.settings import setting
 from official_albert.tasks import common
@@ -96,19 +98,16 @@ _FORMAT = (
 )
 
 
-@dataclasses.dataclass
-class _Paragraph:
+class _Paragraph(TypedDict):
   context: Any
   qas: list[dict[str, Any]]  # `_fault` checks what is in them.
 
 
-@dataclasses.dataclass
-class _Article:
+class _Article(TypedDict):
   paragraphs: list[_Paragraph]
 
 
-@dataclasses.dataclass
-class _File:
+class _File(TypedDict):
   data: list[_Article]
 
 
@@ -139,10 +138,10 @@ def read_examples(
   text = "".join(line for _, line in common.read_lines(path))
   content = files.parse_json(text, path, _File, _FORMAT)
   entries = [
-    (f"article {a}, paragraph {p}, question {q}", paragraph.context, entry)
-    for a, article in enumerate(content.data)
-    for p, paragraph in enumerate(article.paragraphs)
-    for q, entry in enumerate(paragraph.qas)
+    (f"article {a}, paragraph {p}, question {q}", paragraph["context"], entry)
+    for a, article in enumerate(content["data"])
+    for p, paragraph in enumerate(article["paragraphs"])
+    for q, entry in enumerate(paragraph["qas"])
   ]
   examples: dict[str, SquadExample] = {}
   faults = []

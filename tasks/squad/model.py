@@ -20,13 +20,8 @@ from official_albert.settings import check_number
 
 # The features of the records besides the encoder's inputs.
 _FEATURES = (
-  "p_mask",
-  "start_positions",
-  "end_positions",
-  "is_impossible",
-  "example_id",
-  "example_weight",
-)
+  "p_mask start_positions end_positions is_impossible example_id example_weight"
+).split()
 # Score of positions that cannot be in an answer, as in the original.
 NEVER = -1e30
 
@@ -82,20 +77,13 @@ class AlbertForSpans(modeling.HeadModel):
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
 class AlbertForSpansOrNone(modeling.HeadModel):
-  """Scores starts, ends given the start, and answerability, for SQuAD 2.0.
-
-  Attributes:
-    scores: the outputs from which answers are decoded.
-  """
+  """Scores starts, ends given the start, and answerability, for SQuAD 2.0."""
 
   other_features = _FEATURES
   scores = (
-    "start_top_log_probs",
-    "start_top_index",
-    "end_top_log_probs",
-    "end_top_index",
-    "cls_logits",
-  )
+    "start_top_log_probs start_top_index end_top_log_probs end_top_index "
+    "cls_logits"
+  ).split()
 
   def __init__(
     self,

@@ -37,12 +37,7 @@ from official_albert.tokenization import in_graph
 # More than texts have, for a limit before they are tokenized: 8 characters of 3
 # bytes.
 _TOKEN_BYTES = 24
-_SETTINGS = (
-  "doc_stride",
-  "max_query_length",
-  "n_best_size",
-  "max_answer_length",
-)
+_SETTINGS = "doc_stride max_query_length n_best_size max_answer_length".split()
 # Questions that evaluation decodes together; a limit on memory.
 _BLOCK = 512
 # The best spans to compare for each requested answer. Most have a text of their

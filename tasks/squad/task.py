@@ -138,12 +138,7 @@ class SquadTask(finetuning_task.FinetuningTask):
     evaluation. The threshold is in the results of the evaluation.
     """
     described = super().describe()
-    for name in (
-      "n_best_size",
-      "max_answer_length",
-      "start_n_top",
-      "end_n_top",
-    ):
+    for name in "n_best_size max_answer_length start_n_top end_n_top".split():
       described["settings"][name] = getattr(self.recipe, name)
     return described
 

@@ -37,13 +37,7 @@ _TPU = flags.DEFINE_string(
   "The TPU of --distribution=tpu: local, its name, or grpc://HOST:PORT.",
 )
 # Flags for the records that a TPU's hosts read and the checkpoints they write.
-_PATHS_OF_TPU_HOSTS = (
-  "input_dir",
-  "eval_input_dir",
-  "model_dir",
-  "output_dir",
-  "cache_dir",
-)
+_TPU_PATHS = "input_dir eval_input_dir model_dir output_dir cache_dir".split()
 
 
 @flags.validator(_TPU)
@@ -62,7 +56,7 @@ def _check_paths_of_tpu() -> None:
 
   Its hosts read records and write checkpoints themselves.
   """
-  for name in _PATHS_OF_TPU_HOSTS:
+  for name in _TPU_PATHS:
     value = flags.FLAGS[name].value if name in flags.FLAGS else ""
     for path in value.split(",") if value else ():
       if not files.is_remote(path):

@@ -18,6 +18,13 @@ from official_albert.settings import check_number, derived_kind
 
 # Flags belong to the module that calls this one; `--help` groups them by it.
 flags.disclaim_key_flags()
+# Paths that several programs take.
+_SHARED = {
+  "checkpoint": "Checkpoint of a run: latest, best, or a prefix; by default "
+  "the best if there is one, else the latest.",
+  "task_module": "File of Python that registers a task of your own; "
+  "docs/finetuning.md has one.",
+}
 
 
 class PathParser(flags.ArgumentParser):
@@ -39,24 +46,9 @@ def define(
   return flags.DEFINE(PathParser(), name, default, text, **more)
 
 
-def define_checkpoint() -> flags.FlagHolder[str]:
-  """Defines --checkpoint, which selects a checkpoint of a run."""
-  return define(
-    "checkpoint",
-    "",
-    "Checkpoint of a run: latest, best, or a prefix; by default the best if "
-    "there is one, else the latest.",
-  )
-
-
-def define_task_module() -> flags.FlagHolder[str]:
-  """Defines --task_module, the value of `registry.load_module`."""
-  return define(
-    "task_module",
-    "",
-    "File of Python that registers a task of your own; docs/finetuning.md has "
-    "one.",
-  )
+def define_shared(name: str) -> flags.FlagHolder[str]:
+  """Defines a flag of `_SHARED`."""
+  return define(name, "", _SHARED[name])
 
 
 def define_num_hidden_layers() -> flags.FlagHolder[int]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import logging
 import statistics as statistics_lib
 import sys
 import time
-from typing import Any, Callable, Iterable, Mapping, Sequence, TextIO
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence, TextIO
 
 import tabulate
 
@@ -47,19 +48,17 @@ def statistics_table(splits: Mapping[str, Mapping[str, Any]]) -> str:
   )
 
 
-def make_figure(width: float, height: float):
-  """Returns an empty figure of matplotlib, which needs no display."""
+@contextlib.contextmanager
+def figure(path: str, width: float, height: float) -> Iterator[Any]:
+  """Yields an empty figure of matplotlib, which is then written as a PNG."""
   # It logs that it builds its font cache.
   logging.getLogger("matplotlib").setLevel(logging.ERROR)
   from matplotlib.figure import Figure  # Takes a second.
 
-  return Figure(figsize=(width, height), layout="constrained")
-
-
-def save_figure(figure, path: str) -> None:
-  """Writes a PNG, complete or not at all."""
+  drawn = Figure(figsize=(width, height), layout="constrained")
+  yield drawn
   with files.replacing(path) as temporary:
-    figure.savefig(temporary, format="png", dpi=110)
+    drawn.savefig(temporary, format="png", dpi=110)
 
 
 class ProgressLine:

@@ -30,17 +30,14 @@ def convert(
   input_path: str,
   output: str,
   *,
-  head: str = "",
-  include_optimizer: bool = False,
-  config_file: str = "",
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   hf_python: str = "",
-  which: str = "",
+  **options: Any,
 ) -> dict[str, Any]:
   """Converts a checkpoint; `output` exists only if it was verified.
 
-  The arguments are the flags of tools.convert_checkpoint; `which` is its
-  --checkpoint.
+  The arguments are the flags of tools.convert_checkpoint; `options` are those
+  of `checkpoints.open`.
 
   Returns the content of conversion.json: `source` and `target` (format and
   path), `head`, `matched` (number of variables that were read), the names that
@@ -50,14 +47,8 @@ def convert(
   again and are equal.
   """
   files.check_new_folder(output, "--output")
-  with checkpoints.open(
-    input_path,
-    config_file,
-    checkpoint=which,
-    head=head,
-    include_optimizer=include_optimizer,
-  ) as checkpoint:
-    if checkpoint.head_problem and head != "none":
+  with checkpoints.open(input_path, **options) as checkpoint:
+    if checkpoint.head_problem and options.get("head") != "none":
       raise ValueError(
         f"{checkpoint.head_problem}: give --head=none for the encoder alone."
       )

@@ -39,7 +39,7 @@ _PIECES = {
 @pytest.fixture(autouse=True)
 def no_other_framework(monkeypatch):
   """Ignores an installed torch; other tests compare batches."""
-  monkeypatch.setattr(conversion, "find_hf_python", lambda path: path)
+  monkeypatch.setattr(conversion, "find_hf_python", lambda path: "")
 
 
 def _golden(folder, group="one_group", name="model.ckpt"):
@@ -163,11 +163,11 @@ def test_the_best_checkpoint_of_a_run(tmp_path):
   np.testing.assert_array_equal(values[name], best)
   assert values["global_step"] == 5
   assert f"weights are {run}/best/model.ckpt-5, step 5." in notes
-  values, notes = convert(run, "b", which="latest")
+  values, notes = convert(run, "b", checkpoint="latest")
   assert np.abs(values[name] - best).max() > 0.1
   assert f"weights are {run}/model.ckpt-1, step 0." in notes
   with pytest.raises(ValueError, match="is not the folder of a run"):
-    convert(tmp_path / "a", "c", which="latest")
+    convert(tmp_path / "a", "c", checkpoint="latest")
 
 
 def test_a_classifier_of_several_labels_a_text_stays_one(tmp_path):
@@ -406,10 +406,6 @@ model.save_pretrained(folder)
     ("AlbertForMaskedLM", {"num_hidden_groups": 2}),
     ("AlbertForSequenceClassification", {"num_labels": 3}),
     ("AlbertForSequenceClassification", {"num_labels": 1}),
-    (
-      "AlbertForSequenceClassification",
-      {"num_labels": 3, "problem_type": "multi_label_classification"},
-    ),
     ("AlbertForMultipleChoice", {"inner_group_num": 2}),
     ("AlbertForQuestionAnswering", {}),
   ],

@@ -239,15 +239,13 @@ def _draw(
   table: tables.Table, columns: Mapping[str, Sequence[Any]], path: str
 ) -> None:
   """Writes a PNG: each column beside the paper's numbers."""
-  figure = printing.make_figure(
-    2 + 2.2 * len(columns), max(2.8, 0.36 * len(table.rows) + 1.5)
-  )
-  axes = figure.subplots(ncols=len(columns), sharey=True)
-  for axis, (title, values) in zip(axes, columns.items()):
-    for i, numbers in enumerate(values):
-      axis.plot(numbers, [i] * len(numbers), "o", color=f"C{i}", alpha=0.6)
-    axis.set_title(title, fontsize=9)
-  axes[0].set_yticks(range(len(table.rows)), list(table.rows))
-  axes[0].set_ylim(len(table.rows) - 0.5, -0.5)
-  figure.suptitle(table.title, x=0.01, ha="left")
-  printing.save_figure(figure, path)
+  width, height = 2 + 2.2 * len(columns), 0.36 * len(table.rows) + 1.5
+  with printing.figure(path, width, max(2.8, height)) as figure:
+    axes = figure.subplots(ncols=len(columns), sharey=True)
+    for axis, (title, values) in zip(axes, columns.items()):
+      for i, numbers in enumerate(values):
+        axis.plot(numbers, [i] * len(numbers), "o", color=f"C{i}", alpha=0.6)
+      axis.set_title(title, fontsize=9)
+    axes[0].set_yticks(range(len(table.rows)), list(table.rows))
+    axes[0].set_ylim(len(table.rows) - 0.5, -0.5)
+    figure.suptitle(table.title, x=0.01, ha="left")

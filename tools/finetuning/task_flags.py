@@ -16,7 +16,7 @@ from official_albert.tools.cli import encoder_flags, path_flags
 if TYPE_CHECKING:
   from official_albert.tasks.common import finetuning_task
 
-TASK_MODULE = path_flags.define_task_module()
+TASK_MODULE = path_flags.define_shared("task_module")
 _SETTINGS = path_flags.define_settings(common.TaskOptions)
 # Fields of recipes; by default those of the task or of the run.
 _RECIPE: dict[str, flags.FlagHolder] = {}

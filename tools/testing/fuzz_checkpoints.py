@@ -73,7 +73,6 @@ def _prepare_forged(folder: str) -> None:
 @st.composite
 def _forged(draw, valid: bytes) -> bytes:
   """Draws an index, some fields of which are odd."""
-  del valid
   entries = {name: dict(entry) for name, entry in _values()[1].items()}
   for _ in range(draw(st.integers(1, 3))):
     name = draw(st.sampled_from(sorted(entries)))

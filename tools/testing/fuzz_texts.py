@@ -122,7 +122,6 @@ def _damaged_csv(valid: bytes) -> st.SearchStrategy[bytes]:
 
 def _predict(*roles: str) -> Callable[[str, str], Any]:
   def check(folder: str, path: str) -> None:
-    del folder
     columns = lines.choose_columns([path], roles, {})
     for _ in lines.read_rows([path], columns):
       pass

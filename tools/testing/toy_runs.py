@@ -111,7 +111,6 @@ def write_finetuned(
   task: str,
   labels: Optional[Sequence[str]] = None,
   max_seq_length: int = 24,
-  seed: int = 3,
   threshold: Optional[float] = None,
   **settings: Any,
 ) -> tf.keras.Model:
@@ -124,7 +123,7 @@ def write_finetuned(
   files.make_folder(folder)
   tokenizer = write_tokenizer(folder)
   made = config(tokenizer.vocab_size)
-  tf.keras.utils.set_random_seed(seed)
+  tf.keras.utils.set_random_seed(3)
   head = registry.TASKS[task].head
   model = source_lib.make_model(head, made, len(labels or "1"))
   for variable in model.trainable_variables:
