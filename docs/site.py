@@ -8,7 +8,6 @@ docstrings become blocks of code.
 from __future__ import annotations
 
 import concurrent.futures
-import os
 import pathlib
 import re
 import subprocess
@@ -53,24 +52,10 @@ def on_page_markdown(markdown, page, **unused) -> str:
 
 
 def _section(program) -> str:
-  """Returns the flags of a program as tables."""
-  shown = subprocess.run(
-    [sys.executable, "-m", program, "--help"],
-    cwd=_ROOT,
-    env={**os.environ, "COLUMNS": "1000000"},  # One line for each flag.
-    check=True,
-    capture_output=True,
-  ).stdout.decode()
-  about, *groups = re.split(r"\n\n(?=\S.*\n\n  --)", shown)
-  lines = [f"\n## {program}\n\n{about}\n"]
-  for group in groups:
-    heading, _, entries = group.partition("\n\n")
-    lines.append(f"\n**{heading.rstrip(':')}**\n")
-    lines.append("| flag | meaning |\n|---|---|")
-    for name, text in re.findall(r"^  --(\S+): (.*)$", entries, re.MULTILINE):
-      text = re.sub(r"([|<*_\\])", r"\\\1", text)
-      lines.append(f"| `--{name}` | {text} |")
-  return "\n".join(lines) + "\n"
+  """Returns the help of a program, as it is printed."""
+  command = [sys.executable, "-m", program, "--help"]
+  shown = subprocess.check_output(command, cwd=_ROOT, text=True)
+  return f"\n## {program}\n\n```text\n{shown}```\n"
 
 
 class Examples(griffe.Extension):

@@ -80,9 +80,8 @@ class QuestionAnswers(NamedTuple):
   n_best: list[Candidate]
   null_odds: Optional[float] = None
 
-  def text(self, null_score_diff_threshold: Optional[float] = None) -> str:
+  def text(self, threshold: Optional[float] = None) -> str:
     """Returns the answer; "" if the null odds are above the threshold."""
-    threshold = null_score_diff_threshold
     if threshold is not None and self.null_odds > threshold:
       return ""
     return self.n_best[0].text
@@ -94,9 +93,7 @@ Answers = Mapping[str, QuestionAnswers]
 
 
 def write_predictions(
-  output_dir: str,
-  answers: Answers,
-  null_score_diff_threshold: Optional[float] = None,
+  output_dir: str, answers: Answers, threshold: Optional[float] = None
 ) -> list[str]:
   """Writes the files of all questions; returns their paths.
 
@@ -107,9 +104,7 @@ def write_predictions(
   scores = "log_prob" if odds else "logit"
   fields = "text", "probability", f"start_{scores}", f"end_{scores}"
   values: dict[str, Any] = {
-    "predictions.json": {
-      q: x.text(null_score_diff_threshold) for q, x in answers.items()
-    },
+    "predictions.json": {q: x.text(threshold) for q, x in answers.items()},
     "nbest_predictions.json": {
       q: [dict(zip(fields, candidate)) for candidate in x.n_best]
       for q, x in answers.items()

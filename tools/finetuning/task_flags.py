@@ -105,9 +105,7 @@ def make_task(
   return registry.make_task(name, options)
 
 
-def find_encoder(
-  source: str = "",
-) -> tuple[AlbertConfig, tokenization.Tokenizer]:
+def find_encoder(source: str) -> tuple[AlbertConfig, tokenization.Tokenizer]:
   """Returns the encoder's configuration and tokenizer.
 
   They are those of the flags, else those of `source`, a fine-tuned run or the

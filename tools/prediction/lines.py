@@ -13,6 +13,7 @@ exactly.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import sys
 from typing import Any, Callable, Iterator, Mapping, Sequence, TextIO
@@ -70,16 +71,11 @@ def read_rows(
   ValueError that names its file and line.
   """
   names = list(columns.values())
-  records = (
-    record
+  tables = (
+    _lines(path, names[0]) if _is_text(path) else common.read_table(path, names)
     for path in paths
-    for record in (
-      _lines(path, names[0])
-      if _is_text(path)
-      else common.read_table(path, names)
-    )
   )
-  for number, record in enumerate(records):
+  for number, record in enumerate(itertools.chain.from_iterable(tables)):
     yield _row(number, record, columns)
 
 

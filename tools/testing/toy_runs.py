@@ -154,14 +154,10 @@ def write_finetuned(
 
 
 def write_export(
-  folder: str,
-  model_dir: str,
-  signatures: str = "all",
-  head: str = "",
-  top_k: int = 0,
+  folder: str, model_dir: str, signatures: str = "all", **options: Any
 ) -> None:
   """Exports a run to a new folder, as tools.export_saved_model does."""
   source = source_lib.open_source(
-    model_dir, head=head, with_texts=signatures != "ids", top_k=top_k
+    model_dir, with_texts=signatures != "ids", **options
   )
   serving.write_saved_model(source, folder, signatures)
