@@ -25,13 +25,9 @@ import tensorflow as tf
 
 from official_albert import serving
 from official_albert.serving import Tensors
+from official_albert.tasks.squad import metrics
 from official_albert.tasks.squad import model as model_lib
 from official_albert.tasks.squad.examples import Recipe, Window
-from official_albert.tasks.squad.metrics import (
-  NO_SPACES,
-  Candidate,
-  QuestionAnswers,
-)
 from official_albert.tokenization import in_graph
 
 # More than texts have, for a limit before they are tokenized: 8 characters of 3
@@ -48,7 +44,7 @@ _NEVER = float("-inf")
 _OTHER, _SPACE, _WORD = range(3)
 _SPACES = r"\t-\r\x1c-\x1f\x85\p{Z}"
 _LETTERS = r"\p{L}\p{M}\p{N}"
-_ALONE = NO_SPACES + r"\p{Hangul}"
+_ALONE = metrics.NO_SPACES + r"\p{Hangul}"
 
 
 class AnswerQuestions(serving.ServedModule):
@@ -443,7 +439,7 @@ def decode(
   scores: Mapping[str, np.ndarray],
   n_best_size: int = Recipe.n_best_size,
   max_answer_length: int = Recipe.max_answer_length,
-) -> dict[str, QuestionAnswers]:
+) -> dict[str, metrics.QuestionAnswers]:
   """Returns the answers of a model, and for SQuAD 2.0 the null odds.
 
   Args:
@@ -484,12 +480,12 @@ def decode(
     answers = zip(*(found[name].numpy().tolist() for name in columns))
     for begin, answer, value in zip(block, answers, odds):
       n_best = [
-        Candidate(text.decode(), *numbers)
+        metrics.Candidate(text.decode(), *numbers)
         for text, *numbers in zip(*answer)
         if text
       ]
-      result[windows[begin].question_id] = QuestionAnswers(
-        n_best or [Candidate("", 1.0)], value
+      result[windows[begin].question_id] = metrics.QuestionAnswers(
+        n_best or [metrics.Candidate("", 1.0)], value
       )
   return result
 

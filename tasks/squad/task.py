@@ -14,20 +14,9 @@ import tensorflow as tf
 
 from official_albert import files, modeling, tfrecords
 from official_albert.tasks.common import TaskOptions, finetuning_task
-from official_albert.tasks.common.finetuning_task import (
-  Batch,
-  Losses,
-  Predictions,
-)
+from official_albert.tasks.squad import examples as examples_lib
 from official_albert.tasks.squad import metrics, serving
 from official_albert.tasks.squad import model as model_lib
-from official_albert.tasks.squad.examples import (
-  RECIPES,
-  SquadExample,
-  Window,
-  make_windows,
-  read_examples,
-)
 
 _VERSIONS = {"squad_v1": "v1.1", "squad_v2": "v2.0"}
 
@@ -42,12 +31,12 @@ class SquadTask(finetuning_task.FinetuningTask):
   """
 
   def __init__(self, name: str, options: TaskOptions):
-    super().__init__(name, options, RECIPES[name])
+    super().__init__(name, options, examples_lib.RECIPES[name])
     self.has_impossible = name == "squad_v2"
     self.best_metric = "f1"
     if self.has_impossible and options.null_score_diff_threshold is None:
       self.best_metric = "best_f1"  # Each checkpoint has its own threshold.
-    self._windows: dict[str, Sequence[Window]] = {}
+    self._windows: dict[str, Sequence[examples_lib.Window]] = {}
     # The threshold is set by the evaluation, and used for other splits after
     # it; and that of the metrics, by split.
     self._threshold = options.null_score_diff_threshold
@@ -68,8 +57,8 @@ class SquadTask(finetuning_task.FinetuningTask):
       f"file, or --{split}_file."
     )
 
-  def read(self, split: str) -> Sequence[SquadExample]:
-    return read_examples(
+  def read(self, split: str) -> Sequence[examples_lib.SquadExample]:
+    return examples_lib.read_examples(
       self.sources(split)[0],
       is_training=split == "train",
       needs_answers=split in self.eval_splits,
@@ -78,18 +67,17 @@ class SquadTask(finetuning_task.FinetuningTask):
       note=self.options.note,
     )
 
-  def windows(self, split: str) -> Sequence[Window]:
+  def windows(self, split: str) -> Sequence[examples_lib.Window]:
     """Returns the windows of a split's questions; makes them once."""
     if split not in self._windows:
-      self._windows[split] = list(
-        make_windows(
-          self.examples(split),
-          self.options.tokenizer,
-          self.max_seq_length,
-          self.recipe.doc_stride,
-          self.recipe.max_query_length,
-        )
+      windows = examples_lib.make_windows(
+        self.examples(split),
+        self.options.tokenizer,
+        self.max_seq_length,
+        self.recipe.doc_stride,
+        self.recipe.max_query_length,
       )
+      self._windows[split] = list(windows)
     return self._windows[split]
 
   def num_train_examples(self) -> int:
@@ -154,8 +142,8 @@ class SquadTask(finetuning_task.FinetuningTask):
     )
 
   def losses(
-    self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
-  ) -> Losses:
+    self, model: tf.keras.Model, outputs: Any, batch: Any, training: bool
+  ) -> finetuning_task.Losses:
     """Returns the summed loss in nats, and accuracies of starts and ends."""
     if self.has_impossible:
       scores = outputs["start_log_probs"], outputs["end_log_probs"]
@@ -182,7 +170,7 @@ class SquadTask(finetuning_task.FinetuningTask):
     return {self.name: tf.reduce_sum(loss * weight)}, ratios
 
   def predictions(
-    self, model: tf.keras.Model, outputs: Any, batch: Batch
+    self, model: tf.keras.Model, outputs: Any, batch: Any
   ) -> dict[str, tf.Tensor]:
     """Returns the scores of each window for `serving.decode`."""
     scores = {name: outputs[name] for name in model.scores}
@@ -196,7 +184,7 @@ class SquadTask(finetuning_task.FinetuningTask):
       }
     return {"example_id": batch["example_id"], **scores}
 
-  def answers(self, split: str, predictions: Predictions) -> metrics.Answers:
+  def answers(self, split: str, predictions: Any) -> metrics.Answers:
     return serving.decode(
       self.windows(split),
       [example.context for example in self.examples(split)],
@@ -205,7 +193,7 @@ class SquadTask(finetuning_task.FinetuningTask):
       self.recipe.max_answer_length,
     )
 
-  def score(self, predictions: Predictions) -> dict[str, float]:
+  def score(self, predictions: Any) -> dict[str, float]:
     """Returns the official metrics that are logged during training."""
     values = super().score(predictions)
     names = ("exact_match", "exact", "f1", "best_exact", "best_f1")
