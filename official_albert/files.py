@@ -90,12 +90,6 @@ def read_bytes(path: str) -> bytes:
     return file.read()
 
 
-def read_text(path: str) -> str:
-  """Returns the content of a UTF-8 file."""
-  with open(path) as file:
-    return file.read()
-
-
 def read_json(path: str, shape: type[_Shape], advice: str) -> _Shape:
   """Reads a JSON file that has the types of `shape`; see `parse_json`."""
   return parse_json(read_bytes(path), path, shape, advice)
@@ -270,8 +264,8 @@ def copy(source: str, target: str) -> None:
   if not is_remote(source):
     os.stat(source)  # Raises an error about it rather than about the target.
   if is_remote(target):
-    about = source if is_remote(source) else target
-    remote.call("copy", source, target, about=about, overwrite=True)
+    with remote.client(source if is_remote(source) else target) as gfile:
+      gfile.copy(source, target, overwrite=True)
     return
   with replacing(target) as temporary:
     if is_remote(source):

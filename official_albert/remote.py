@@ -43,11 +43,9 @@ def client(path: str) -> Iterator[Any]:
     raise OSError(number, reason, path) from error
 
 
-def call(
-  name: str, path: str, *others: Any, about: str = "", **options: Any
-) -> Any:
-  """Calls a function of `tf.io.gfile`; errors are about `about` or `path`."""
-  with client(about or path) as gfile:
+def call(name: str, path: str, *others: Any, **options: Any) -> Any:
+  """Calls a function of `tf.io.gfile`; errors are about `path`."""
+  with client(path) as gfile:
     return getattr(gfile, name)(path, *others, **options)
 
 
@@ -92,8 +90,7 @@ class RemoteFile(io.RawIOBase):
   def writable(self) -> bool:
     return self._mode != "r"
 
-  def seekable(self) -> bool:
-    return self._mode == "r"
+  seekable = readable  # Writers only append.
 
   def _call(self, method: str, *arguments: Any) -> Any:
     with client(self._path):

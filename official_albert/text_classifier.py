@@ -331,7 +331,11 @@ class TextClassifier(modeling.FeatureModel):
       if rows.weights is not None:
         weights *= rows.weights
       rows = rows._replace(weights=weights)
-    self._standardize(rows.targets)
+    # Gives the head of a regression the scale of its targets, only once.
+    head = self.model.classifier
+    if self.labels is None and tf.reduce_all(head.target_scale == 0):
+      loaded = self.load_report.matched if self.load_report else ()
+      head.set_targets(rows.targets, any("output_weights" in n for n in loaded))
     # Keras leaves that of a `fit` that was interrupted, and would use it again.
     self._eval_data_handler = None
     order = "shuffled" if shuffle else "given"
@@ -339,13 +343,6 @@ class TextClassifier(modeling.FeatureModel):
     return super().fit(
       dataset, epochs=epochs, validation_data=validation, **kwargs
     )
-
-  def _standardize(self, targets: np.ndarray) -> None:
-    """Gives the head of a regression the scale of its targets, only once."""
-    head = self.model.classifier
-    if self.labels is None and tf.reduce_all(head.target_scale == 0):
-      loaded = self.load_report.matched if self.load_report else ()
-      head.set_targets(targets, any("output_weights" in n for n in loaded))
 
   def evaluate(
     self,

@@ -76,7 +76,7 @@ def main(_) -> None:
         print(f"| {' | '.join(cells)} |\n{'|---' * len(cells)}|")
       print(f"| {' | '.join(cells.values())} |", flush=True)
       if path:
-        before = files.read_text(path) if files.exists(path) else ""
+        before = files.read_bytes(path).decode() if files.exists(path) else ""
         line = json.dumps(row, sort_keys=True)
         files.write_text(path, f"{before}{line}\n")
 

@@ -42,6 +42,7 @@ from official_albert.tools.cli import (
   training_flags,
 )
 from official_albert.tools.finetuning import task_flags
+from official_albert.train_config import whole_numbers
 
 _TASK = task_flags.define_task("glue")
 _OUTPUT_DIR = path_flags.define(
@@ -217,7 +218,7 @@ def train_config(
   batch_size = recipe.train_batch_size
   if given["train_batch_size"].present:
     text = given["train_batch_size"].value
-    batch_size = training.whole_numbers("train_batch_size", text)[0]
+    batch_size = whole_numbers("train_batch_size", text)[0]
   by_size, reason = training.for_finetuning(recipe.learning_rate, hidden_size)
   if given["learning_rate"].present:
     reason = "as given"

@@ -93,9 +93,9 @@ def name_variables(
       setattr(module, f"{_MODEL}{part}/{path}", variable)
 
 
-def key_of(path: str, slot: str = "") -> str:
-  """Returns the key of a weight, or of its optimizer slot "m" or "v"."""
-  return f"{_MODEL}{path}{f'{_SLOT}{slot}' if slot else ''}{_VALUE}"
+def key_of(path: str, slot: str) -> str:
+  """Returns the key of the optimizer slot "m" or "v" of a weight."""
+  return f"{_MODEL}{path}{_SLOT}{slot}{_VALUE}"
 
 
 @dataclasses.dataclass

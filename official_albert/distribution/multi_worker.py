@@ -27,10 +27,6 @@ _CONNECT_SECONDS = 300
 _SILENT_SECONDS = 60
 
 
-class WorkerLost(OSError):
-  """Another worker of the job has ended or cannot be reached."""
-
-
 class MultiWorkerStrategy(tf.distribute.MultiWorkerMirroredStrategy):
   """`tf.distribute.MultiWorkerMirroredStrategy` on chosen local devices.
 
@@ -174,7 +170,7 @@ class SharedFlag:
 
 @contextlib.contextmanager
 def naming_lost_workers(strategy: tf.distribute.Strategy) -> Iterator[None]:
-  """Raises WorkerLost if another worker is lost in the body.
+  """Raises ConnectionError if another worker is lost in the body.
 
   TensorFlow detects an ended process immediately, and a machine that does not
   answer after a minute.
@@ -194,7 +190,7 @@ def _raise_if_lost(error: tf.errors.OpError) -> None:
     # Only the sentence about the other worker.
     reason = error.message.partition("aborted by: ")[2] or error.message
     reason = reason.strip().splitlines()[0].split(". ")[0].rstrip(".")
-    raise WorkerLost(
+    raise ConnectionError(
       f"a worker of this job was lost ({reason}): start all workers again with "
       "the same command; they resume from the latest checkpoint."
     ) from error

@@ -33,7 +33,7 @@ def test_a_worker_that_ends_while_all_meet_is_lost():
     None, None, "Barrier failed from a task error. Barrier Id: 1, " + "x " * 200
   )
   lost = r"was lost \(Barrier failed from a task error\): start all workers"
-  with pytest.raises(multi_worker.WorkerLost, match=lost):
+  with pytest.raises(ConnectionError, match=lost):
     multi_worker._raise_if_lost(error)
 
 

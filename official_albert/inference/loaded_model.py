@@ -26,16 +26,11 @@ from official_albert.text_classifier import Classification, Texts
 # The pieces for a [MASK] by default, and that are found.
 _TOP_K, _MOST_PIECES = 5, 100
 POOLINGS = ("pooler", "cls", "mean")
-# The methods of each kind of model, besides `embed`.
-_METHODS = {
-  "pretraining": ("fill_mask", "sentence_order"),
-  "classification": ("classify",),
-  "multi_label": ("classify",),
-  "regression": ("score",),
-  "multiple_choice": ("choose",),
-  "squad1": ("answer",),
-  "squad2": ("answer",),
-}
+# The methods that ask the signature of their name; `embed` asks `encode`.
+_METHODS = (
+  *("fill_mask", "sentence_order"),
+  *("classify", "score", "choose", "answer"),
+)
 # The parameters of `LoadedModel` for the roles of signatures.
 _PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
 # The number of texts that are computed together, or of questions, because the
@@ -142,8 +137,7 @@ class LoadedModel:
     self.kind = module.kind
     self.about = about
     self.source = source
-    methods = _METHODS.get(self.kind, ())
-    self.methods = tuple(x for x in methods if x in module.text_signatures)
+    self.methods = tuple(x for x in _METHODS if x in module.text_signatures)
     if not self._is_export or "encode" in module.text_signatures:
       self.methods = ("embed", *self.methods)
 

@@ -3,10 +3,7 @@
 `hub` has the reusable SavedModels of TF Hub.
 """
 
-from official_albert.serving.frozen_encoder import (
-  freeze_encoder,
-  outside_strategy,
-)
+from official_albert.serving.frozen_encoder import outside_strategy
 from official_albert.serving.request_checks import (
   IDS,
   after_checks,

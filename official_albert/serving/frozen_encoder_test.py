@@ -126,11 +126,12 @@ _THREADS = """
 from concurrent import futures
 import numpy as np
 import tensorflow as tf
-from official_albert import AlbertModel, serving
+from official_albert import AlbertModel
+from official_albert.serving import frozen_encoder
 from official_albert.testing import toy_models
 
 model = AlbertModel(toy_models.config(97, 14))
-frozen = serving.freeze_encoder(model, "float32")
+frozen = frozen_encoder.freeze_encoder(model, "float32")
 run = tf.function(
   lambda ids: frozen({"input_ids": ids})["pooled_output"],
   input_signature=[tf.TensorSpec([None, None], tf.int32)],

@@ -16,10 +16,9 @@ from typing import Any, Mapping, Optional, Sequence
 import tensorflow as tf
 
 from official_albert.config import AlbertConfig
+from official_albert.modeling import INPUTS as IDS
 
 Features = dict[str, tf.Tensor]
-# The inputs of all models in this package.
-IDS = ("input_ids", "input_mask", "segment_ids")
 _INT32_MAX = 2**31 - 1
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import serving
 from official_albert.serving import frozen_encoder
 from official_albert.testing import bfloat16
 
@@ -24,7 +23,7 @@ def _exact(kind="random"):
 @functools.cache
 def _frozen(kind="random"):
   model = bfloat16.model(kind, "mixed_bfloat16")
-  return serving.freeze_encoder(model, "bfloat16")
+  return frozen_encoder.freeze_encoder(model, "bfloat16")
 
 
 @pytest.mark.parametrize("kind", bfloat16.BOUNDS)

@@ -11,7 +11,7 @@ import functools
 import hashlib
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Optional, Union
 
 import numpy as np
@@ -92,6 +92,7 @@ class FileTokenizer:
   special_ids: frozenset[int]
   _pieces: list[str]
   _ids: dict[str, int]
+  _starts_word: Callable[[str], bool]
 
   def __init__(
     self, file: Union[str, bytes], lower_case: bool = True, **rules: Any
@@ -223,9 +224,6 @@ class FileTokenizer:
   def marked_piece(self, id: int) -> str:
     """Returns the piece as SentencePiece writes it, with "▁" for a space."""
     return self.id_to_piece(id)
-
-  def _starts_word(self, piece: str) -> bool:
-    raise NotImplementedError
 
   @functools.cached_property
   def word_start_table(self) -> np.ndarray:

@@ -6,12 +6,7 @@ The package also has LAMB and AdamW, schedules, evaluation, the checkpoint
 manager, reporting and the run's folder. The loop does not depend on ALBERT.
 """
 
-from official_albert.train_config import (
-  Phase,
-  TrainConfig,
-  for_finetuning,
-  whole_numbers,
-)
+from official_albert.train_config import Phase, TrainConfig, for_finetuning
 from official_albert.training.checkpoint_manager import (
   BestCheckpoint,
   CheckpointManager,

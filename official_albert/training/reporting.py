@@ -31,7 +31,7 @@ def open_report(
   """Opens the logs of a run; those of other workers than the chief are lost.
 
   Raises:
-    WorkerLost: another worker was lost in the body.
+    ConnectionError: another worker was lost in the body.
   """
   with contextlib.ExitStack() as stack:
     stream = sys.stdout

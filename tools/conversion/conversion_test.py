@@ -39,7 +39,7 @@ _PIECES = {
 @pytest.fixture(autouse=True)
 def no_other_framework(monkeypatch):
   """Ignores an installed torch; other tests compare batches."""
-  monkeypatch.setattr(conversion, "find_hf_python", lambda path: "")
+  monkeypatch.setattr(conversion, "find_hf_python", lambda path: path)
 
 
 def _golden(folder, group="one_group", name="model.ckpt"):
@@ -406,6 +406,10 @@ model.save_pretrained(folder)
     ("AlbertForMaskedLM", {"num_hidden_groups": 2}),
     ("AlbertForSequenceClassification", {"num_labels": 3}),
     ("AlbertForSequenceClassification", {"num_labels": 1}),
+    (
+      "AlbertForSequenceClassification",
+      {"num_labels": 3, "problem_type": "multi_label_classification"},
+    ),
     ("AlbertForMultipleChoice", {"inner_group_num": 2}),
     ("AlbertForQuestionAnswering", {}),
   ],

@@ -215,7 +215,7 @@ def test_a_text_classifier_is_exported_like_a_run(folder, both, tmp_path):
     tf.keras.mixed_precision.set_global_policy("float32")
   assert albert.load(export).classify(_TEXTS) == model.classify(_TEXTS)
   ours, theirs = (
-    json.loads(files.read_text(f"{x}/assets/export.json"))
+    json.loads(files.read_bytes(f"{x}/assets/export.json"))
     for x in (export, exported.source.checkpoint)
   )
   assert {**ours, "checkpoint": theirs["checkpoint"]} == theirs
