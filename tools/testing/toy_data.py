@@ -85,12 +85,14 @@ def _glue_rows(
   return rows if has_labels else [row[:-1] for row in rows]
 
 
-def squad(count: int, impossible: bool = False) -> dict[str, Any]:
+def squad(
+  count: int, impossible: bool = False, seed: int = 0
+) -> dict[str, Any]:
   """Returns a SQuAD file of `count` paragraphs with one question each.
 
   With `impossible`, every third question has no answer, as in SQuAD 2.0.
   """
-  rng = np.random.default_rng(0)
+  rng = np.random.default_rng(seed)
   paragraphs = []
   for i in range(count):
     answer = str(rng.choice(GOOD + BAD))
