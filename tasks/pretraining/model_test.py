@@ -123,8 +123,8 @@ def test_gradients_equal_the_original(group, mode):
   for name, gradient in gradients.items():
     expected = golden[name]
     # A bias on every key shifts all scores of a query alike, which softmax
-    # ignores: its gradient is 0, with rounding errors of 1e-9 in both codes.
-    largest = max(np.abs(expected).max(), 1e-2 if half else 1e-4)
+    # ignores: its gradient is 0, with rounding errors of 1e-8 in both codes.
+    largest = max(np.abs(expected).max(), 1e-2 if half else 2e-4)
     assert gradient.dtype == tf.float32
     np.testing.assert_allclose(
       gradient / scale, expected, atol=share * largest, rtol=0, err_msg=name
