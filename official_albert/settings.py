@@ -28,6 +28,8 @@ HEADS = (
   "squad1",
   "squad2",
 )
+# How the address of a model of a hub begins.
+HUBS = ("hf://", "kaggle://")
 # Which signatures an export has: of texts, of ids, or both.
 SELECTIONS = ("all", "text", "ids")
 # The Keras policy of each precision of an export.

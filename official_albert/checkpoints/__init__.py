@@ -6,6 +6,7 @@ Hugging Face and this package. Readers return a `PortableCheckpoint`, which
 """
 
 from official_albert.checkpoints.hf_checkpoints import ARCHITECTURES
+from official_albert.checkpoints.hubs import downloaded
 from official_albert.checkpoints.loading import (
   WRITERS,
   Head,

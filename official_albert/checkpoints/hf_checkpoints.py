@@ -1,7 +1,8 @@
 """Model folders of Hugging Face: config.json and model.safetensors.
 
-What config.json says is obeyed or refused. pytorch_model.bin is a pickle, which
-can run code, and is refused.
+tf_model.h5 and presets of KerasHub are read, too; see keras_files.py. What
+config.json says is obeyed or refused. pytorch_model.bin is a pickle, which can
+run code, and is refused.
 
 Source: github.com/huggingface/safetensors; configuration_albert.py and
 modeling_albert.py of transformers 4.57.
@@ -25,6 +26,7 @@ from official_albert import labels as labels_lib
 from official_albert.checkpoints import (
   hf_tokenizer,
   hf_tokenizer_reader,
+  keras_files,
   portable,
 )
 from official_albert.checkpoints import names as checkpoint_names
@@ -144,6 +146,9 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
   """
   config_path = os.path.join(path, CONFIG_FILE)
   settings = files.read_json(config_path, dict[str, Any], "copy it again")
+  is_preset = "class_name" in settings  # Of KerasHub.
+  if is_preset:
+    settings, values = keras_files.read_preset(path, settings)
   config = config_of(settings, config_path)
   if files.exists(os.path.join(path, _ADAPTER_FILE)):
     raise ValueError(
@@ -156,7 +161,8 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       f"{path} is of sentence-transformers: the pooling and the layers that "
       f"{_MODULES_FILE} names are not applied, so choose the pooling yourself."
     )
-  values = {n: x for n, x in _open(path).items() if not _BUFFERS.search(n)}
+  if not is_preset:
+    values = {n: x for n, x in _open(path).items() if not _BUFFERS.search(n)}
   if not any(name.startswith("albert.") for name in values):
     values = {f"albert.{name}": value for name, value in values.items()}
   if _BIAS_COPY in values:
@@ -208,7 +214,11 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       "GELU. Google's releases were trained with the tanh form: write gelu_new "
       "there if these weights are of one (transformers issue 2395)."
     )
-  result.tokenizer = hf_tokenizer_reader.read(path, result.notes)
+  result.tokenizer = (
+    keras_files.preset_tokenizer(path)
+    if is_preset
+    else hf_tokenizer_reader.read(path, result.notes)
+  )
   result.labels = labels
   if problem:
     result.head_problem = problem
@@ -294,7 +304,10 @@ def _open(folder: str) -> _Values:
   path, index = (os.path.join(folder, x) for x in (_WEIGHTS_FILE, _INDEX_FILE))
   if files.exists(path):
     return _read_file(path)
-  if not files.exists(index):
+  is_sharded = files.exists(index)
+  if not is_sharded and files.exists(os.path.join(folder, keras_files.TF_FILE)):
+    return keras_files.read_tf_model(folder)
+  if not is_sharded:
     raise FileNotFoundError(
       f"{folder} has no {_WEIGHTS_FILE}: save pickles (pytorch_model.bin) "
       "again, by save_pretrained of transformers with safe_serialization=True."

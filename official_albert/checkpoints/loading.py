@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import re
 import warnings
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
@@ -15,6 +14,7 @@ import tensorflow as tf
 from official_albert import archives, files, modeling, runs
 from official_albert.checkpoints import (
   hf_checkpoints,
+  hubs,
   names,
   portable,
   tf_checkpoints,
@@ -28,31 +28,6 @@ WRITERS = {
 }
 # The names of a classifier's head in a checkpoint.
 _HEAD = ("output_bias", "output_weights")
-# A model of the Hugging Face Hub, such as albert/albert-base-v2, and its files.
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-_HUB_FILES = ["*.json", "*.safetensors", "*.model", "vocab.txt"]
-
-
-def _downloaded(path: str) -> str:
-  """Returns a path, or the local folder of a model of the Hugging Face Hub.
-
-  The Hub's library, which need not be installed, knows the cache, the account
-  and whether to be offline. A path here comes first.
-  """
-  is_here = files.exists(path) or files.exists(f"{path}.index")
-  if is_here or not _HUB_NAME.fullmatch(path):
-    return path
-  try:
-    import huggingface_hub
-  except ModuleNotFoundError:
-    return path
-  try:
-    return huggingface_hub.snapshot_download(path, allow_patterns=_HUB_FILES)
-  except (OSError, ValueError) as error:
-    raise FileNotFoundError(
-      f"there is no checkpoint at {path}, and none of this name on the Hugging "
-      f"Face Hub or in its cache ({str(error).strip().partition(chr(10))[0]})."
-    ) from error
 
 
 @contextlib.contextmanager
@@ -92,7 +67,7 @@ def open(
   Raises:
     ValueError, OSError: there is no valid checkpoint.
   """
-  with archives.unpacked(_downloaded(path)) as folder:
+  with archives.unpacked(hubs.downloaded(path)) as folder:
     run = runs.run_folder(folder)
     if files.exists(os.path.join(run, hf_checkpoints.CONFIG_FILE)):
       if checkpoint or include_optimizer:
@@ -317,8 +292,9 @@ def from_checkpoint(
       google-research/albert or its folder, the folder of a TF1 module of TF
       Hub, of tools.publish_hub_module or of a Hugging Face model, or a
       .tar.gz or .tgz of any of these. A name such as albert/albert-base-v2,
-      which is no path here, is a model of the Hugging Face Hub, which the
-      package huggingface_hub downloads.
+      which is no path here, is a model of the Hugging Face Hub, one such as
+      keras/albert/keras/albert_base_en_uncased of Kaggle; their packages
+      huggingface_hub and kagglehub download it.
     albert_config_file: the configuration of a TensorFlow checkpoint. The
       default is the file beside the checkpoint.
     **kwargs: further arguments of `AlbertModel`.

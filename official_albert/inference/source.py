@@ -323,7 +323,7 @@ def load(
       (with several seeds, the best one), or one of its checkpoints; Google's
       archive, unpacked or not, or a TF1 checkpoint; the folder of a Hugging
       Face model, or its name on their Hub; that of tools.publish_hub_module; or
-      the folder of an export. It may be at gs://.
+      the folder of an export. It may be at gs://, or a handle of Kaggle.
     checkpoint: which checkpoint of a run: "latest", "best" or a prefix. "" is
       the best one if the run keeps one, else the latest.
     tokenizer: the .model file of SentencePiece or the vocabulary of WordPiece;
@@ -365,7 +365,8 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
 
   `settings` are arguments of `open_source`. An export has none.
   """
-  export = os.path.join(path, serving.ASSETS, serving.EXPORT_FILE)
+  folder = checkpoints.downloaded(path)
+  export = os.path.join(folder, serving.ASSETS, serving.EXPORT_FILE)
   if files.exists(export):
     for name, value in settings.items():
       if value or value is False:
@@ -374,7 +375,7 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
           "name the run."
         )
     record = files.read_json(export, dict[str, Any], "export the model again")
-    module: Any = ExportedModule(path, record)
+    module: Any = ExportedModule(folder, record)
     source = serving.Source(
       module, record["task"], path, module.tokenizer, record["columns"]
     )

@@ -14,7 +14,7 @@ from typing import Any, Collection, Mapping, Optional
 from absl import flags
 
 from official_albert import files
-from official_albert.settings import check_number, derived_kind
+from official_albert.settings import HUBS, check_number, derived_kind
 
 # Flags belong to the module that calls this one; `--help` groups them by it.
 flags.disclaim_key_flags()
@@ -34,7 +34,8 @@ class PathParser(flags.ArgumentParser):
 
   def parse(self, argument: str) -> str:
     argument = super().parse(argument)
-    files.check_path(argument)
+    if not argument.startswith(HUBS):
+      files.check_path(argument)
     return argument
 
 

@@ -14,6 +14,7 @@ import sys
 import pytest
 from absl import flags
 
+from official_albert.tools.cli import path_flags
 from official_albert.tools.testing import many_commands
 
 _WIDTH = 75  # Of the terminal.
@@ -220,3 +221,11 @@ def test_every_flag_that_names_a_path_is_defined_as_one(walked):
   others = set(" ".join(_NO_PATHS.values()).split())
   texts = {name for *_, names in walked.values() for name in names}
   assert texts == others, "define paths with tools/cli/path_flags.py"
+
+
+def test_flags_take_addresses_of_hubs():
+  parser = path_flags.PathParser()
+  for address in ("hf://a/b", "kaggle://a/b/keras/c"):
+    assert parser.parse(address) == address
+  with pytest.raises(ValueError, match="neither a local path"):
+    parser.parse("s3://a/b")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import json
+import shutil
 import tarfile
 import warnings
 
@@ -201,7 +202,9 @@ def test_answers_are_those_of_the_export(
     assert method != "choose" or answer.option == row[answer.index]
 
 
-def test_a_text_classifier_is_exported_like_a_run(folder, both, tmp_path):
+def test_a_text_classifier_is_exported_like_a_run(
+  folder, both, tmp_path, monkeypatch
+):
   model, exported = both("classes")
   export = str(tmp_path / "1")
   # Trained in another precision.
@@ -214,6 +217,13 @@ def test_a_text_classifier_is_exported_like_a_run(folder, both, tmp_path):
   finally:
     tf.keras.mixed_precision.set_global_policy("float32")
   assert albert.load(export).classify(_TEXTS) == model.classify(_TEXTS)
+  # The same from the cache of Kaggle.
+  handle = "team/albert/tensorFlow2/stars/1"
+  cached = tmp_path / "models" / handle
+  shutil.copytree(export, cached)
+  cached.with_name("1.complete").touch()
+  monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
+  assert albert.load(handle).classify(_TEXTS) == model.classify(_TEXTS)
   ours, theirs = (
     json.loads(files.read_bytes(f"{x}/assets/export.json"))
     for x in (export, exported.source.checkpoint)

@@ -1,0 +1,252 @@
+"""Tests of HDF5 files, written by hand with the names that others give.
+
+tools/conversion/keras_models_test.py runs the other libraries.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+import safetensors.numpy
+
+from official_albert.checkpoints import hf_checkpoints, loading
+from official_albert.checkpoints.opening_test import check_same, golden
+from official_albert.testing import toy_models, toy_vocabulary
+
+_HF = toy_models.GOLDEN / "hf_one_group"
+_NORMS = ("LayerNorm", "layer_norm")
+
+
+def tf_name(name):
+  """Returns the name that TensorFlow's class of transformers gives."""
+  name = name.replace("layer_groups.", "layer_groups_._")
+  *layers, end = name.replace("layers.", "layers_._").split(".")
+  is_norm = layers[-1].endswith(_NORMS)
+  ends = {"weight": "gamma" if is_norm else "kernel"}
+  if is_norm:
+    ends["bias"] = "beta"
+  if layers[-1] == "word_embeddings":
+    ends["weight"] = "weight"
+  elif layers[-1].endswith("_embeddings"):
+    ends["weight"] = "embeddings"
+  return "/".join([*layers, ends.get(end, end)])
+
+
+def write_h5(folder, model="tf_albert/", **more):
+  """Writes the golden weights of a folder as tf_model.h5."""
+  values = safetensors.numpy.load_file(folder / "model.safetensors")
+  with h5py.File(folder / "tf_model.h5", "w") as file:
+    for name, value in {**values, **more}.items():
+      path = tf_name(name)
+      value = value.T if path.endswith("kernel") else value
+      layer = path.split("/")[0]
+      file[f"{layer}/{model}{path}:0"] = value
+    if "predictions.bias" in values:  # A head repeats the encoder's table.
+      table = f"{model}albert/embeddings/word_embeddings/weight:0"
+      file[f"predictions/{table}"] = file[f"albert/{table}"][()]
+  return folder / "tf_model.h5"
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("model", ["tf_albert_for_x_1/", ""])
+@pytest.mark.parametrize(
+  "name", ["pretraining", "sequence_classification", "question_answering"]
+)
+def test_a_tf_model_is_read_exactly(name, model, tmp_path):
+  folder = tmp_path / "hf"
+  shutil.copytree(_HF / name, folder)
+  expected = hf_checkpoints.read(str(folder))
+  write_h5(folder, model)
+  weights = folder / "model.safetensors"
+  content = weights.read_bytes()
+  weights.unlink()
+  found = hf_checkpoints.read(str(folder))
+  assert found.head == expected.head and not found.notes
+  assert len(found.tensors) == len(expected.tensors)
+  check_same(expected, found)
+  # safetensors come first, whatever is in the other file.
+  weights.write_bytes(content)
+  (folder / "tf_model.h5").write_bytes(b"x")
+  check_same(expected, hf_checkpoints.read(str(folder)))
+
+
+@pytest.fixture
+def folder(tmp_path):
+  shutil.copytree(_HF / "pretraining", tmp_path / "hf")
+  return tmp_path / "hf"
+
+
+def test_the_bias_that_tensorflow_adds_is_read(folder):
+  bias = np.arange(113, dtype=np.float32)
+  write_h5(folder, **{"predictions.decoder.bias": bias})
+  (folder / "model.safetensors").unlink()
+  found = hf_checkpoints.read(str(folder))
+  np.testing.assert_array_equal(
+    found.tensors["cls/predictions/output_bias"], bias
+  )
+  assert not found.unexpected
+
+
+def test_damaged_files(folder, tmp_path):
+  path = write_h5(folder)
+  (folder / "model.safetensors").unlink()
+  valid = path.read_bytes()
+
+  def is_refused(message):
+    with pytest.raises(ValueError, match=message):
+      hf_checkpoints.read(str(folder))
+
+  for content in (b"", b"PK\3\4", valid[:-1], valid[: len(valid) // 2]):
+    path.write_bytes(content)
+    is_refused("tf_model.h5 is damaged, truncated")
+  beside = tmp_path / "other"
+  beside.write_bytes(bytes(400))
+  shape = (10, 10)
+  layout = h5py.VirtualLayout(shape, "f4")
+  for make in (
+    # A small file that would fill the memory, and files of the disk.
+    lambda file: file.create_dataset("a", (1 << 20, 1 << 20), "f4"),
+    lambda file: file.create_dataset(
+      "a", shape, "f4", external=[(str(beside), 0, 400)]
+    ),
+    lambda file: file.create_virtual_dataset("a", layout),
+  ):
+    path.write_bytes(valid)
+    with h5py.File(path, "a") as file:
+      make(file)
+    is_refused("tf_model.h5 is damaged.*a is not in it as it is")
+  with h5py.File(path, "w") as file:  # Links are not followed.
+    file["a"] = h5py.ExternalLink(str(beside), "/")
+    file["b"] = h5py.SoftLink("/b")
+  is_refused("holds no variable with an ALBERT name|lacks bert/")
+  with h5py.File(path, "w") as file:
+    file["x/kernel:0"] = np.zeros([3, 2], np.float32)
+  is_refused("lacks bert/|no variable")
+
+
+_LAYERS = {
+  "embeddings.word_embeddings": ("reversible_embedding", "token_embedding"),
+  "embeddings.token_type_embeddings": ("embedding", "segment_embedding"),
+  "embeddings.position_embeddings": ("position_embedding",) * 2,
+  "embeddings.LayerNorm": ("layer_normalization", "embeddings_layer_norm"),
+  "encoder.embedding_hidden_mapping_in": ("dense", "embedding_projection"),
+  "pooler": ("dense_1", "pooled_dense"),
+}
+_INNER = {
+  "attention.query": "_self_attention_layer/query_dense query",
+  "attention.key": "_self_attention_layer/key_dense key",
+  "attention.value": "_self_attention_layer/value_dense value",
+  "attention.dense": "_self_attention_layer/output_dense attention_output",
+  "attention.LayerNorm": "_self_attention_layer_norm -",
+  "ffn": "_feedforward_intermediate_dense -",
+  "ffn_output": "_feedforward_output_dense -",
+  "full_layer_layer_norm": "_feedforward_layer_norm -",
+}
+
+
+def write_preset(folder, source):
+  """Writes an encoder as KerasHub does."""
+  c = source.config
+  folder.mkdir()
+  hf_checkpoints.write(source, str(folder))
+  values = safetensors.numpy.load_file(folder / "model.safetensors")
+  for path in folder.iterdir():
+    path.unlink()
+  config = {
+    "vocabulary_size": c.vocab_size,
+    "num_layers": c.num_hidden_layers,
+    "num_heads": c.num_attention_heads,
+    "num_groups": c.num_hidden_groups,
+    "num_inner_repetitions": c.inner_group_num,
+    "embedding_dim": c.embedding_size,
+    "hidden_dim": c.hidden_size,
+    "intermediate_dim": c.intermediate_size,
+    "dropout": 0.125,
+    "max_sequence_length": c.max_position_embeddings,
+    "num_segments": c.type_vocab_size,
+  }
+  preset = {"class_name": "AlbertBackbone", "config": config}
+  (folder / "config.json").write_text(json.dumps(preset))
+  heads, width = c.num_attention_heads, c.hidden_size
+  with h5py.File(folder / "model.weights.h5", "w") as file:
+    for name, value in values.items():
+      place, names = name.rsplit(".", 1)[0], {}
+      if place in _LAYERS:
+        path, label = _LAYERS[place]
+        path = f"layers/{path}"
+      else:
+        _, _, group, _, inner, rest = place.split(".", 5)
+        number = int(group) * c.inner_group_num + int(inner)
+        block = f"layers/transformer_encoder_{number}"
+        path, label = _INNER[rest].split()
+        names[block] = f"group_{group}_inner_layer_{inner}"
+        if "/" in path:
+          names[f"{block}/_self_attention_layer"] = "self_attention_layer"
+        path, label = f"{block}/{path}", path[1:] if label == "-" else label
+      is_weight = name.endswith("weight")
+      value = value.T if is_weight and value.ndim == 2 else value
+      value = value.T if place.startswith("embeddings") else value
+      if label in ("query", "key", "value"):
+        value = value.reshape([*value.shape[:-1], heads, width // heads])
+      elif label == "attention_output" and is_weight:
+        value = value.reshape([heads, width // heads, width])
+      file[f"{path}/vars/{0 if is_weight else 1}"] = value
+      for layer, text in {**names, path: label}.items():
+        file.require_group(f"{layer}/vars").attrs["name"] = text
+
+
+@pytest.mark.parametrize("group", toy_models.GROUPS)
+def test_a_preset_of_keras_hub_is_read_exactly(group, tmp_path):
+  source = golden(group=group, head="none")
+  source.tensors.pop("global_step", None)
+  folder = tmp_path / "preset"
+  write_preset(folder, source)
+  with loading.open(str(folder)) as found:
+    check_same(source, found)
+    config = found.config
+    assert not found.notes and found.head == "none" and not found.tokenizer
+  assert config.hidden_dropout_prob == 0.125
+  assert config.attention_probs_dropout_prob == 0.125
+  for name in ("num_hidden_groups", "inner_group_num", "num_hidden_layers"):
+    assert getattr(config, name) == getattr(source.config, name)
+  # KerasHub runs the model alone: it neither lower-cases nor strips accents.
+  vocabulary = folder / "assets" / "tokenizer" / "vocabulary.spm"
+  vocabulary.parent.mkdir(parents=True)
+  vocabulary.write_bytes(toy_vocabulary.numbers(config.vocab_size))
+  (folder / "tokenizer.json").write_text('{"class_name": "AlbertTokenizer"}')
+  tokenizer = loading.read_checkpoint(str(folder)).tokenizer
+  assert tokenizer.read() == vocabulary.read_bytes()
+  assert not tokenizer.rules.lower_case and tokenizer.rules.keep_accents
+
+
+@pytest.mark.parametrize(
+  "changes, message",
+  [
+    ({"class_name": "BertBackbone"}, "preset of KerasHub for 'BertBackbone'"),
+    ({"config": None}, "preset of KerasHub"),
+    ({"config": {"num_layers": 0}}, "num_hidden_layers"),
+    ({"config": {"hidden_dim": 32}}, "shape|lacks|multiple|divi"),
+  ],
+)
+def test_presets_that_do_not_fit(changes, message, tmp_path):
+  folder = tmp_path / "preset"
+  write_preset(folder, golden(head="none"))
+  path = folder / "config.json"
+  preset = json.loads(path.read_text())
+  if isinstance(changes.get("config"), dict):
+    changes = {"config": {**preset["config"], **changes["config"]}}
+  path.write_text(json.dumps({**preset, **changes}))
+  with pytest.raises(ValueError, match=message):
+    hf_checkpoints.read(str(folder))
+
+
+def test_a_preset_without_its_weights(tmp_path):
+  folder = tmp_path / "preset"
+  write_preset(folder, golden(head="none"))
+  (folder / "model.weights.h5").unlink()
+  with pytest.raises(FileNotFoundError, match="model.weights.h5"):
+    hf_checkpoints.read(str(folder))
