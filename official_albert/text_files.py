@@ -1,7 +1,8 @@
 """Reads text files by their content: compressed or not, JSON lines or not.
 
 The first bytes decide, not the name, because WikiExtractor writes `wiki_00` and
-a download may have any name. What is no text at all is refused.
+a download may have any name. What is no text at all is refused. Tables of
+Parquet and Arrow are read by pyarrow.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 import lzma
 import re
 import zlib
-from typing import IO, Any, Iterator
+from typing import IO, Any, Iterator, Sequence
 
 from official_albert import files
 
@@ -29,6 +30,9 @@ _NO_TEXT = (
   *(b"Rar!", b"\x04\x22\x4d\x18", b"\x1f\x9d", b"%PDF", b"{\\rtf"),
   *(b"\xd0\xcf\x11\xe0", b"\xff\xfe", b"\xfe\xff"),
 )
+# Of Parquet, and of Arrow's files and streams.
+TABLE_HEADS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
+_TABLE_ROWS = 1024  # That are converted together.
 _MARKUP = re.compile(
   rb"<(\?xml|!doctype|html|mediawiki|doc id=|doc url=|tei\b)", re.IGNORECASE
 )
@@ -191,3 +195,90 @@ def _is_object(line: bytes) -> bool:
     return isinstance(json.loads(line), dict)
   except (ValueError, RecursionError):
     return False
+
+
+def table_rows(
+  path: str, file: Any, columns: Sequence[str]
+) -> Iterator[dict[str, Any]]:
+  """Yields the rows of an open file of Parquet or Arrow.
+
+  A row has the keys of all columns, but only the values of `columns`; others
+  are not converted, and are None. Integers of a ClassLabel of Hugging Face
+  `datasets`, also in lists, become its names, and -1, for no label, None.
+
+  Raises:
+    ValueError: pyarrow is missing, a column is, or the file is damaged.
+  """
+  try:
+    from pyarrow import ArrowException, ipc, parquet
+  except ModuleNotFoundError as error:
+    raise ValueError(
+      f"{path} is a table of Parquet or Arrow: python -m pip install pyarrow."
+    ) from error
+  head = file.peek(8)
+  try:
+    if head.startswith(b"PAR1"):
+      # With a buffer, a row group is read in parts.
+      table = parquet.ParquetFile(file, buffer_size=_READ_BYTES)
+      schema = table.schema_arrow
+    elif head.startswith(b"ARROW1"):
+      table = ipc.open_file(file)
+      schema = table.schema
+    elif head.startswith(TABLE_HEADS):
+      batches = ipc.open_stream(file)
+      schema = batches.schema
+    else:
+      raise ValueError(
+        f"{path} is no table of Parquet or Arrow: it begins with {head[:8]!r}."
+      )
+    for column in columns:
+      if (count := schema.names.count(column)) != 1:
+        raise ValueError(
+          f"{path} has {'several columns' if count else 'no column'} "
+          f"{column!r}, the columns are {files.quote(*schema.names)}: name "
+          "another."
+        )
+    if head.startswith(b"PAR1"):
+      batches = table.iter_batches(_TABLE_ROWS, columns=list(columns))
+    elif head.startswith(b"ARROW1"):
+      batches = map(table.get_batch, range(table.num_record_batches))
+    about = json.loads((schema.metadata or {}).get(b"huggingface", "{}"))
+    features = (about.get("info") or {}).get("features") or {}
+    empty = dict.fromkeys(schema.names)
+    for batch in batches:
+      for start in range(0, batch.num_rows, _TABLE_ROWS):
+        part = batch.slice(start, _TABLE_ROWS)
+        cells = []
+        for column in columns:
+          values = part.column(column).to_pylist()
+          names = _class_names(features.get(column))
+          cells.append([_named(x, names) for x in values] if names else values)
+        for row in zip(*cells):
+          yield {**empty, **dict(zip(columns, row))}
+  except UnicodeDecodeError as error:
+    raise ValueError(f"{path} has text that is not UTF-8: mend it.") from error
+  except (ArrowException, OSError) as error:
+    if isinstance(error, OSError) and error.errno:
+      raise
+    raise ValueError(
+      f"{path} is not a complete table ({str(error)[:200]}): copy it again."
+    ) from error
+
+
+def _class_names(feature: Any) -> Sequence[str]:
+  """Returns the names of a ClassLabel, also of one in lists; () of others."""
+  if isinstance(feature, list):  # An older form of lists.
+    return _class_names(feature[0]) if feature else ()
+  if not isinstance(feature, dict):
+    return ()
+  if feature.get("_type") == "ClassLabel":
+    return tuple(map(str, feature["names"]))
+  return _class_names(feature.get("feature"))
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+  """Returns the name of a class, and the names of those in a list."""
+  if isinstance(value, list):
+    return [_named(x, names) for x in value]
+  is_class = isinstance(value, int) and 0 <= value < len(names)
+  return names[value] if is_class else None

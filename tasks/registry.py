@@ -52,11 +52,14 @@ TEXT, PAIR = ("text",), ("text_a", "text_b")
 _QUESTION = ("question", "context")
 _EXAM = ("passage", "question", OPTIONS)
 _FILES = ("train_file", "dev_file", "test_file")
-_OWN = (*_FILES, "dev_share", "text_column", "label_column", "id_column")
+_OWN = (
+  *(*_FILES, "dev_share", "text_column", "label_column", "id_column"),
+  "skip_invalid",
+)
 _OWN_PAIR = (*_OWN, "text_b_column")
 # Of the tasks that predict classes or a number for texts.
 TEXT_HEADS = ("classification", "regression", "multi_label")
-_SQUAD = ("data_dir", *_FILES, "skip_invalid_questions")
+_SQUAD = ("data_dir", *_FILES, "skip_invalid")
 _SQUAD_2 = (*_SQUAD, "null_score_diff_threshold")
 
 TASKS: dict[str, TaskKind] = {

@@ -5,11 +5,11 @@ Each split is a separate table (see `tasks/common/rows.py`).
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import re
-from typing import Iterable, Mapping, Optional, Sequence
+import unicodedata
+from typing import Callable, Iterable, Mapping, Optional, Sequence, Union
 
 from official_albert import files
 from official_albert import labels as labels_lib
@@ -17,60 +17,101 @@ from official_albert.tasks import common
 from official_albert.tasks.common import TextExample
 
 
+def store(examples: Iterable[TextExample] = ()) -> common.DiskList:
+  """Returns the examples as a list on the disk, if they are many."""
+  return common.DiskList(
+    examples,
+    lambda example: json.dumps([*vars(example).values()]).encode(),
+    _decode,
+  )
+
+
+def _decode(content: bytes) -> TextExample:
+  guid, text_a, text_b, label, where = json.loads(content)
+  label = tuple(label) if isinstance(label, list) else label
+  return TextExample(guid, text_a, text_b, label, where)
+
+
+# Of a row: one, several, or None if it is not known.
+Label = Union[str, tuple[str, ...], None]
+
+
+def read_label(
+  record: common.Record,
+  column: str,
+  labels: Optional[Sequence[str]] = None,
+  is_regression: bool = False,
+) -> str:
+  """Returns the label of a row, which must be among `labels` if given.
+
+  Of a regression, it must be a finite number.
+  """
+  if isinstance(record.cells[column], list):
+    raise common.InvalidRow(
+      record.where,
+      f": {column!r} is a list",
+      f", but {labels_lib.NO_MULTI_LABEL}.",
+    )
+  label = common.plain_cell(record, column).strip()
+  if is_regression or labels is not None:
+    common.check_label(record.where, label, labels)
+  return label
+
+
 def read_examples(
   path: str,
   columns: Mapping[str, str],
-  labels: Optional[Sequence[str]] = None,
-  regression: bool = False,
+  label_columns: Sequence[str] = (),
+  label_of: Callable[[common.Record], Label] = lambda record: None,
   may_lack_labels: bool = False,
-) -> list[TextExample]:
-  """Reads the examples of a file of TSV, CSV or JSON lines.
+  invalid: Optional[common.InvalidRows] = None,
+) -> common.DiskList:
+  """Reads the examples of tables, see `common.read_table`.
 
-  `columns` maps the roles `text`, and optionally `text_b`, `label` and `id`, to
-  names of columns. Without `id`, rows are numbered from 0. Labels must be among
-  `labels`, if these are given, or finite numbers for a regression. With
-  `may_lack_labels`, the column may also have no label of these at all; then all
-  labels are None.
+  `columns` maps the roles `text`, and optionally `text_b` and `id`, to names of
+  columns. Without `id`, rows are numbered from 0. `label_of` returns the label
+  of a row that has `label_columns`. With `may_lack_labels`, none of the labels
+  may be valid; then all are None. Other invalid rows are given to `invalid`.
   """
-  examples: list[TextExample] = []
-  refused: list[ValueError] = []
-  rows = common.read_table(path, list(columns.values()))
-  for number, record in enumerate(rows):
-    label = text_b = None
-    guid = str(number)
-    if "label" in columns:
-      if isinstance(record.cells[columns["label"]], list):
-        raise ValueError(
-          f"{record.where}: {columns['label']!r} is a list, but "
-          f"{labels_lib.NO_MULTI_LABEL}."
-        )
+  examples = store()
+  invalid = invalid or common.InvalidRows()
+  unlabeled = common.InvalidRows(may_skip=True)
+  names = [*columns.values(), *label_columns]
+  for number, record in enumerate(common.read_table(path, names, invalid)):
+    try:
+      guid, label, text_b = str(number), None, None
+      if "text_b" in columns:
+        text_b = common.text_cell(record, columns["text_b"])
+      if "id" in columns:
+        guid = common.plain_cell(record, columns["id"])
+      text_a = common.text_cell(record, columns["text"])
       try:
-        label = common.plain_cell(record, columns["label"]).strip()
-        if regression or labels is not None:
-          common.check_label(record.where, label, labels)
-      except ValueError as error:
-        refused.append(error)
+        label = label_of(record) if label_columns else None
+      except common.InvalidRow as error:
         if not may_lack_labels:
           raise
-    if "text_b" in columns:
-      text_b = common.text_cell(record, columns["text_b"])
-    if "id" in columns:
-      guid = common.plain_cell(record, columns["id"])
-    text_a = common.text_cell(record, columns["text"])
-    examples.append(TextExample(guid, text_a, text_b, label))
-  if refused and len(refused) < len(examples):
-    raise ValueError(
-      f"{refused[0]} Correct the {len(refused):,} rows of this kind, or leave "
-      "out the column of the labels to predict without metrics."
-    ) from refused[0]
-  if refused:
-    examples = [dataclasses.replace(x, label=None) for x in examples]
+        unlabeled.add(error)
+    except common.InvalidRow as error:
+      invalid.add(error)
+    else:
+      found = common.TextExample(guid, text_a, text_b, label, record.where)
+      examples.append(found)
+  if not examples:
+    raise ValueError(f"{path} has no valid row: {invalid.describe()[0]}")
+  if 0 < unlabeled.count < len(examples):
+    if not invalid.may_skip:
+      raise ValueError(
+        f"{unlabeled.first} Correct the {unlabeled.count:,} rows of this kind, "
+        "or leave out the column of the labels to predict without metrics."
+      )
+    invalid.found |= unlabeled.found
+    examples = store(x for x in examples if x.label is not None)
   return examples
 
 
 def hold_out(
-  examples: Sequence[TextExample], share: float
-) -> tuple[list[TextExample], list[TextExample]]:
+  examples: Iterable[TextExample], share: float
+) -> tuple[common.DiskList, common.DiskList]:
   """Splits examples into those to train on and those to evaluate.
 
   A hash of the texts decides about each example, so its side depends neither on
@@ -78,12 +119,45 @@ def hold_out(
   also with different labels. The number of held-out examples is therefore only
   close to `share`, a number between 0 and 1, and classes are not stratified.
   """
-  sides: tuple[list[TextExample], list[TextExample]] = ([], [])
+  sides = store(), store()
   for example in examples:
     texts = json.dumps([example.text_a, example.text_b])
     digest = hashlib.sha256(texts.encode()).digest()
     sides[int.from_bytes(digest[:8], "big") < share * 2**64].append(example)
   return sides
+
+
+def find_shared(
+  train: Iterable[TextExample], others: Iterable[TextExample]
+) -> tuple[int, str]:
+  """Counts the examples whose texts are also those of a training example.
+
+  Upper and lower case, spaces and compatible characters (NFKC) are the same.
+  Memory holds 64 bits for each of `others`, not for each training example.
+
+  Returns:
+    Their number, and the places of the first one in both files; "" if none.
+  """
+  known = {_hash_texts(example) for example in others}
+  shared: dict[int, str] = {}
+  for example in train:
+    if (key := _hash_texts(example)) in known:
+      shared.setdefault(key, example.where)
+  count, first = 0, ""
+  for example in others if shared else ():
+    if place := shared.get(_hash_texts(example)):
+      count += 1
+      first = first or f"{example.where}, which is {place}"
+  return count, first
+
+
+def _hash_texts(example: TextExample) -> int:
+  return hash(
+    tuple(
+      " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+      for text in (example.text_a, example.text_b or "")
+    )
+  )
 
 
 def find_labels(found: Iterable[str], path: str) -> tuple[str, ...]:

@@ -25,6 +25,18 @@ def write(folder, *rows, name="rows.tsv"):
 _COLUMNS = {"text": "text", "label": "label"}
 
 
+def read(path, columns, labels=None, regression=False, **options):
+  roles = {**columns}
+  column = roles.pop("label", None)
+  return examples.read_examples(
+    path,
+    roles,
+    [column] if column else [],
+    lambda record: examples.read_label(record, column, labels, regression),
+    **options,
+  )
+
+
 def test_columns_by_name(tmp_path):
   path = write(
     tmp_path,
@@ -33,22 +45,22 @@ def test_columns_by_name(tmp_path):
     [" 10", "Bad.", "r2", "No"],
   )
   columns = {"text": "review", "label": "stars"}
-  assert examples.read_examples(path, columns) == [
+  assert list(read(path, columns)) == [
     Example("0", " Good. ", None, "5"),
     Example("1", "Bad.", None, "10"),
   ]
   columns |= {"text_b": "title", "id": "id"}
-  assert examples.read_examples(path, columns) == [
+  assert list(read(path, columns)) == [
     Example("r1", " Good. ", "Yes", "5"),
     Example("r2", "Bad.", "No", "10"),
   ]
   # Texts to predict have no labels.
-  (found, _) = examples.read_examples(path, {"text": "title"})
+  (found, _) = read(path, {"text": "title"})
   assert found == Example("0", "Yes")
   for label, message in ((" ", "empty"), (["a", "b"], "a list.*multi-label")):
     bad = write(tmp_path, {"text": "a", "label": label}, name="rows.jsonl")
     with pytest.raises(ValueError, match=f"line 1: 'label' is {message}"):
-      examples.read_examples(bad, _COLUMNS)
+      read(bad, _COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -94,12 +106,12 @@ def test_labels_that_are_refused(labels, message):
 
 def test_hold_out():
   rows = [Example(str(i), f"text {i}", None, "ab"[i % 2]) for i in range(300)]
-  train, dev = examples.hold_out(rows, 0.2)
+  train, dev = map(list, examples.hold_out(rows, 0.2))
   assert sorted(train + dev, key=rows.index) == rows
   # Three standard deviations of the binomial distribution, sqrt(300 * 0.16).
   assert abs(len(dev) - 60) < 21
   # Neither the order nor the other rows matter.
-  assert examples.hold_out(rows[::-3], 0.2)[1] == [
+  assert list(examples.hold_out(rows[::-3], 0.2)[1]) == [
     row for row in rows[::-3] if row in dev
   ]
   # A larger share holds out the same rows, and others.
@@ -114,23 +126,81 @@ def test_hold_out():
   assert numbers != {row.guid for row in dev}
 
 
+def test_rows_that_are_in_two_files(tmp_path):
+  train = [
+    Example("0", "A  day", "B", "x", "train.tsv, line 2"),
+    Example("1", "a day", None, "x", "train.tsv, line 3"),
+    Example("2", "a day", "b", "y", "train.tsv, line 4"),
+  ]
+  dev = [
+    Example("0", "the sea", None, "x", "dev.tsv, line 2"),
+    Example("1", "\uff21 DAY ", "\tb", "y", "dev.tsv, line 3"),  # Full width.
+    Example("2", "A day", "b", "x", "dev.tsv, line 4"),
+  ]
+  first = "dev.tsv, line 3, which is train.tsv, line 2"
+  assert examples.find_shared(train, dev) == (2, first)
+  # One text is no pair.
+  assert examples.find_shared(train[:2], dev[:1]) == (0, "")
+  stored = examples.store(dev)
+  assert list(stored) == dev and stored[1].where == "dev.tsv, line 3"
+  several = Example("", "a", None, ("x", "y"))
+  assert examples.store([several])[0] == several
+
+
+def test_invalid_rows_are_left_out(tmp_path):
+  lines = ["text\tlabel", "a\tx", "\tx", "b", "c\t ", " \ty", "d\ty", "e\tz"]
+  (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
+  path, invalid = f"{tmp_path}/a.tsv", common.InvalidRows(may_skip=True)
+  found = list(read(path, _COLUMNS, ("x", "y"), invalid=invalid))
+  assert [(e.text_a, e.label, e.where) for e in found] == [
+    ("a", "x", f"{path}, line 2"),
+    ("d", "y", f"{path}, line 7"),
+  ]
+  counts = {kind: count for kind, (count, _) in invalid.found.items()}
+  assert counts == {
+    "'text' is empty": 2,
+    "has another number of columns than the header": 1,
+    "'label' is empty": 1,
+    "unknown label": 1,
+  }
+  lines = invalid.describe()
+  assert lines[0].startswith(
+    "warning: left out 2 rows, because 'text' is empty"
+  )
+  assert f"the first: {path}, line 3: 'text' is empty" in lines[0]
+  for rows in ([{"text": "a"}], [[1]], [{"text": "", "label": "x"}]):
+    path = write(tmp_path, *rows, name="rows.jsonl")
+    with pytest.raises(
+      ValueError, match="has no valid row: .* left out 1 rows"
+    ):
+      read(path, _COLUMNS, invalid=common.InvalidRows(may_skip=True))
+
+
 def test_known_labels_and_numbers(tmp_path):
   path = write(tmp_path, ["text", "label"], ["x", "-1e-3"], ["y", " 7 "])
   for options in ({"regression": True}, {"labels": ("7", "-1e-3")}):
-    found = examples.read_examples(path, _COLUMNS, **options)
+    found = read(path, _COLUMNS, **options)
     assert [e.label for e in found] == ["-1e-3", "7"]
   with pytest.raises(ValueError) as error:
-    examples.read_examples(path, _COLUMNS, labels=("-1e-3", "8"))
+    read(path, _COLUMNS, labels=("-1e-3", "8"))
   assert str(error.value) == (
     f"{path}, line 3: unknown label '7', which must be one of '-1e-3', '8'."
   )
   for label in ("high", "nan", "inf", "1,5", "1e39"):
     path = write(tmp_path, ["text", "label"], ["x", "1"], ["y", label])
     with pytest.raises(ValueError, match="line 3: .* must be a finite number"):
-      examples.read_examples(path, _COLUMNS, regression=True)
+      read(path, _COLUMNS, regression=True)
 
 
 def test_some_labels_are_missing(tmp_path):
   path = write(tmp_path, ["text", "label"], ["x", "a"], ["y", ""])
   with pytest.raises(ValueError, match="line 3: 'label' is empty.* 1 rows of"):
-    examples.read_examples(path, _COLUMNS, ("a", "b"), may_lack_labels=True)
+    read(path, _COLUMNS, ("a", "b"), may_lack_labels=True)
+  invalid = common.InvalidRows(may_skip=True)
+  options = {"may_lack_labels": True, "invalid": invalid}
+  (left,) = read(path, _COLUMNS, ("a", "b"), **options)
+  assert left.text_a == "x" and invalid.count == 1
+  # If none is known, all rows are predicted.
+  invalid.found.clear()
+  found = read(path, _COLUMNS, ("c", "d"), **options)
+  assert [e.label for e in found] == [None, None] and not invalid.found

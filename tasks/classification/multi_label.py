@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, Mapping, Sequence
+from typing import Any, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -35,9 +35,10 @@ def read_labels(
     cells = {x: common.plain_cell(record, x).strip().lower() for x in columns}
     for column, cell in cells.items():
       if cell not in _YES + _NO:
-        raise ValueError(
-          f"{record.where}: {column!r} is {files.quote(cell)}, but must be 0 "
-          "or 1: --label_column names several columns."
+        raise common.InvalidRow(
+          record.where,
+          f": {column!r} is not 0 or 1",
+          f", but {files.quote(cell)}: --label_column names several columns.",
         )
     return tuple(column for column, cell in cells.items() if cell in _YES)
   (column,) = columns
@@ -50,7 +51,9 @@ def read_labels(
     for x in value
   )
   if len({*names}) < len(names):
-    raise ValueError(f"{record.where}: {column!r} has a label twice.")
+    raise common.InvalidRow(
+      record.where, f": {column!r} has a label twice", "."
+    )
   return names
 
 
@@ -132,26 +135,19 @@ class MultiLabelTask(task_lib.OwnTask):
     columns = tuple(self.label_columns)
     return columns if len(columns) > 1 else super()._find_labels(path)
 
-  def _read_file(
-    self, path: str, columns: Mapping[str, str], split: str
-  ) -> list[common.TextExample]:
-    texts = {role: x for role, x in columns.items() if role != "label"}
-    examples = examples_lib.read_examples(path, texts)
-    if "label" not in columns:
-      return examples
+  def read_label(self, split: str, record: common.Record) -> examples_lib.Label:
     separator = self.options.label_separator
-    for i, record in enumerate(common.read_table(path, self.label_columns)):
-      names = read_labels(record, self.label_columns, separator)
-      for name in names if split != "train" else ():
-        common.check_label(record.where, name, self.labels)
-      examples[i] = dataclasses.replace(examples[i], label=names)
-    return examples
+    names = read_labels(record, self.label_columns, separator)
+    for name in names if split != "train" else ():
+      common.check_label(record.where, name, self.labels)
+    return names
 
   def gold(self, split: str) -> np.ndarray:
     """Returns 1.0 for each label of each example, else 0.0, <float32>[N, L]."""
-    names = [example.label or () for example in self.examples(split)]
-    rows = [[x in row for x in self.labels or ()] for row in names]
-    return np.array(rows, np.float32)
+    labels, examples = self.labels or (), self.examples(split)
+    rows = ([x in (e.label or ()) for x in labels] for e in examples)
+    row = np.dtype((np.float32, len(labels)))
+    return np.fromiter(rows, row, len(examples))
 
   def losses(
     self, model: tf.keras.Model, outputs: Any, batch: Any, training: bool

@@ -123,7 +123,7 @@ def test_metrics_by_hand(tmp_path):
     ({"label": ["cold", "cold"]}, ["label"], "'label' has a label twice"),
     ({"label": [["cold"]]}, ["label"], "'label' must be text"),
     ({"label": "cold||wet"}, ["label"], "'label' is empty"),
-    ({"cold": "1", "wet": "-1"}, ["cold", "wet"], "'wet' is '-1', but must be"),
+    ({"cold": "1", "wet": "-1"}, ["cold", "wet"], "'wet' is not 0 or 1, but"),
   ],
 )
 def test_wrong_cells_are_refused(row, columns, named):

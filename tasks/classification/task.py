@@ -6,6 +6,7 @@ model_fn_builder): cross entropy, or for STS-B the squared error.
 
 from __future__ import annotations
 
+import functools
 import warnings
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -162,7 +163,7 @@ class GlueTask(TextTask):
 
 
 class OwnTask(TextTask):
-  """The user's own TSV, CSV or JSON lines.
+  """The user's own tables.
 
   Without `TaskOptions.labels`, the training data is read to find the classes.
   """
@@ -170,6 +171,8 @@ class OwnTask(TextTask):
   def __init__(self, name: str, options: common.TaskOptions):
     super().__init__(name, options)
     self._is_regression = name.endswith("regression")
+    self._left_out: dict[str, dict[str, int]] = {}
+    self._compared: set[str] = set()
     self.has_pairs = "pair" in name
     self.best_metric = "pearson" if self._is_regression else "accuracy"
     self.labels = options.labels
@@ -198,25 +201,38 @@ class OwnTask(TextTask):
       )
     return [self.options.file_of(split)]
 
-  def read(self, split: str) -> list[common.TextExample]:
+  def read(self, split: str) -> Sequence[common.TextExample]:
     path, columns = self.sources(split)[0], self._columns(split)
-    examples = self._read_file(path, columns, split)
-    if "label" in columns and examples and examples[0].label is None:
+    invalid = self._invalid_rows()
+    has_labels = bool(columns.pop("label", None))
+    examples: Sequence[common.TextExample] = examples_lib.read_examples(
+      path,
+      columns,
+      self.label_columns if has_labels else (),
+      functools.partial(self.read_label, split),
+      split in self.test_splits,
+      invalid,
+    )
+    for line in invalid.describe():
+      self.options.note(line)
+    self._left_out[split] = {k: n for k, (n, _) in invalid.found.items()}
+    if has_labels and examples[0].label is None:
       self.options.note(
-        f"{path}: no {columns['label']} is one of the training data, so these "
-        "rows are predicted, but not scored"
+        f"{path}: no {self.options.label_column} is one of the training data, "
+        "so these rows are predicted, but not scored"
       )
     return self._side(examples, split) if self._is_shared(split) else examples
 
-  def _read_file(
-    self, path: str, columns: Mapping[str, str], split: str
-  ) -> list[common.TextExample]:
-    return examples_lib.read_examples(
-      path,
-      columns,
+  def _invalid_rows(self) -> common.InvalidRows:
+    return common.InvalidRows(self.options.skip_invalid)
+
+  def read_label(self, split: str, record: common.Record) -> examples_lib.Label:
+    """Returns the label of a row."""
+    return examples_lib.read_label(
+      record,
+      self.options.label_column,
       None if split == "train" else self.labels,
       self._is_regression,
-      may_lack_labels=split in self.test_splits,
     )
 
   @property
@@ -227,7 +243,10 @@ class OwnTask(TextTask):
   def _columns(self, split: str) -> dict[str, str]:
     """Returns the columns to read by role; ids may be in some files only."""
     columns, path = self.options.columns, self.sources(split)[0]
-    header = next(common.read_table(path, [columns["text"]])).cells
+    header = next(
+      common.read_table(path, [columns["text"]], self._invalid_rows()),
+      common.Record(path, {}),
+    ).cells
     if not self.has_pairs:
       del columns["text_b"]
     for role in ("id", "label") if split in self.test_splits else ("id",):
@@ -244,6 +263,9 @@ class OwnTask(TextTask):
       raise ValueError(
         f"--id_column={name}: none of the files has this column."
       )
+    for split in splits if "train" in splits else ():
+      if split not in ("train", *self._compared):
+        self._compare(split)
     if self._is_regression and "train" in splits:
       targets = self.gold("train")
       if np.ptp(targets) == 0:
@@ -252,9 +274,21 @@ class OwnTask(TextTask):
           f"are {targets[0]:g}, but a regression needs different ones."
         )
 
+  def _compare(self, split: str) -> None:
+    """Warns of training rows in a split, once."""
+    self._compared.add(split)
+    examples = self.examples(split)
+    count, first = examples_lib.find_shared(self.examples("train"), examples)
+    if count:
+      self.options.note(
+        f"warning: {count:,} of the {len(examples):,} {split} rows are also "
+        f"training rows, so the metrics of {split} are too high; the first is "
+        f"{first}: leave them out of one of the files"
+      )
+
   def _side(
     self, examples: Sequence[common.TextExample], split: str
-  ) -> list[common.TextExample]:
+  ) -> Sequence[common.TextExample]:
     """Returns the examples of the training file that belong to a split."""
     share, path = self.options.dev_share, self.sources(split)[0]
     train, dev = examples_lib.hold_out(examples, share)
@@ -277,6 +311,14 @@ class OwnTask(TextTask):
     if self._is_regression and "train" in self.records:
       model.classifier.set_targets(self.gold("train"))
     return model
+
+  def describe(self) -> dict[str, Any]:
+    """Adds the numbers of the rows that were left out, by what was wrong."""
+    described, left_out = super().describe(), self._left_out
+    found = {split: left_out.get(split) for split in described["records"]}
+    if any(found.values()):
+      described["left_out"] = found
+    return described
 
   def record_settings(self, split: str) -> dict[str, Any]:
     settings = super().record_settings(split)

@@ -1,9 +1,12 @@
 """What several tasks share: rows of text, records, metrics, recipes."""
 
+from official_albert.tasks.common.disk_list import DiskList
 from official_albert.tasks.common.recipe import Recipe, TaskOptions
 from official_albert.tasks.common.rows import (
   PROBABILITIES_SUFFIX,
   THRESHOLD,
+  InvalidRow,
+  InvalidRows,
   ProbabilityTable,
   Record,
   TextExample,

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence
 import numpy as np
 
 from official_albert import files, tfrecords, tokenization
+from official_albert.tasks.common import disk_list
 
 if TYPE_CHECKING:
   from official_albert.tasks.common import finetuning_task
@@ -90,8 +91,7 @@ def _write_split(
   folder: str, task: finetuning_task.FinetuningTask, split: str
 ) -> tfrecords.Split:
   """Writes the one shard of a split."""
-  # All examples fit into memory: the largest data set takes under a gigabyte.
-  records: list[bytes] = []
+  records = disk_list.DiskList()
   tokens = unknown = 0
   schema, unk_id = task.schema(), task.options.tokenizer.unk_id
   rest = ({**x, "example_id": i} for i, x in enumerate(task.features(split)))
@@ -99,7 +99,7 @@ def _write_split(
     rows = {f.name: _pad(f, block) for f in schema}
     tokens += int(rows["input_mask"].sum())
     unknown += int((rows["input_ids"] == unk_id).sum())
-    records += tfrecords.encode_examples(schema, rows)
+    records.extend(tfrecords.encode_examples(schema, rows))
   order = np.arange(len(records))
   if split == "train":
     np.random.default_rng(0).shuffle(order)

@@ -383,12 +383,12 @@ class LabelTask(FinetuningTask):
 
   def gold(self, split: str) -> np.ndarray:
     """Returns classes <int>[N], or numbers <float>[N]; 0 if unknown."""
-    labels = [example.label for example in self.examples(split)]
+    labels = (example.label for example in self.examples(split))
     if self.labels is None:
       # In the precision of the records.
-      return np.array([float(label or 0) for label in labels], np.float32)
+      return np.fromiter((float(label or 0) for label in labels), np.float32)
     class_of = {None: 0, **{label: i for i, label in enumerate(self.labels)}}
-    return np.array([class_of[label] for label in labels], np.int64)
+    return np.fromiter((class_of[label] for label in labels), np.int64)
 
   def is_labeled(self, split: str) -> bool:
     return super().is_labeled(split) or all(

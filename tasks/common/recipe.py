@@ -120,10 +120,10 @@ class TaskOptions:
     "SQuAD 2.0: higher null odds mean no answer. By default 0 for exact and f1 "
     "of the dev file; its best value for test data and exports.",
   )
-  skip_invalid_questions: bool = setting(
+  skip_invalid: bool = setting(
     False,
-    "SQuAD: leave out questions with faults, such as an answer that is not at "
-    "its answer_start; otherwise, a message counts and names them.",
+    "Leave out, and count, invalid rows of your own tables, such as empty "
+    "texts, and invalid questions of SQuAD; otherwise they are refused.",
   )
   tokenizer: Optional[tokenization.Tokenizer] = None
   recipe: Mapping[str, float] = dataclasses.field(default_factory=dict)

@@ -1,6 +1,7 @@
 """Reads rows of text: lines, TSV, CSV and JSON lines, each also compressed.
 
-Tables of predicted probabilities are TSV, too.
+Tables of Parquet and Arrow, and folders of Hugging Face `datasets`, have the
+types of JSON. Tables of predicted probabilities are TSV, too.
 
 Files are UTF-8, with or without a byte order mark. `read_tsv` follows GLUE and
 google-research/albert run_classifier.py: a tab ends a cell, a newline ends a
@@ -16,15 +17,19 @@ import csv
 import dataclasses
 import itertools
 import json
+import math
+import os
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from official_albert import files, text_files
 from official_albert import labels as labels_lib
 
 # A cell may be a whole document; csv's own limit is 131,072.
 _MAX_CELL_CHARACTERS = 1 << 30
+_TABLES = (".parquet", ".arrow", ".feather")
 # Records store numbers as float32.
 _LARGEST = 3e38
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
@@ -39,13 +44,16 @@ class TextExample:
 
   The label is the text in the file, also for a regression; for several labels
   a tuple of texts; None if unknown.
-  `guid` is the id from the file, or the number of the row from 0.
+  `guid` is the id from the file, or the number of the row from 0, and `where`
+  the file and the line, for messages.
   """
 
   guid: str
   text_a: str
   text_b: Optional[str] = None
   label: Union[str, tuple[str, ...], None] = None
+  # Not in records, whose folder's name has a hash of the rest.
+  where: str = dataclasses.field(default="", repr=False, compare=False)
 
 
 class Record(NamedTuple):
@@ -53,6 +61,62 @@ class Record(NamedTuple):
 
   where: str
   cells: Mapping[str, Any]
+
+
+class InvalidRow(ValueError):
+  """What is wrong with a row, of which the others can be read.
+
+  Attributes:
+    kind: without the place and the values, to count such rows.
+  """
+
+  def __init__(self, where: str, kind: str, details: str):
+    super().__init__(f"{where}{kind}{details}")
+    self.kind = kind.strip(" :,")
+
+
+class InvalidRows:
+  """Refuses invalid rows; or with `may_skip` counts them, to leave them out.
+
+  Attributes:
+    may_skip: whether it counts them.
+    found: the number of each kind, and the message of the first.
+  """
+
+  def __init__(self, may_skip: bool = False):
+    self.may_skip = may_skip
+    self.found: dict[str, tuple[int, str]] = {}
+
+  def add(self, error: InvalidRow) -> None:
+    """Counts a row, or raises the error."""
+    if not self.may_skip:
+      raise error
+    count, first = self.found.get(error.kind, (0, str(error)))
+    self.found[error.kind] = count + 1, first
+
+  @property
+  def count(self) -> int:
+    return sum(count for count, _ in self.found.values())
+
+  @property
+  def first(self) -> str:
+    """The message of the first row."""
+    return next(first for _, first in self.found.values())
+
+  def describe(self) -> list[str]:
+    """Returns a line for each kind."""
+    return [
+      f"warning: left out {count:,} rows, because {kind}; the first: {first}"
+      for kind, (count, first) in self.found.items()
+    ]
+
+
+class _DataFile(TypedDict):
+  filename: str
+
+
+class _State(TypedDict):
+  _data_files: list[_DataFile]
 
 
 def read_lines(path: str) -> Iterator[tuple[int, str]]:
@@ -153,12 +217,46 @@ def _read_own_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
     yield number, cells
 
 
-def read_table(path: str, columns: Sequence[str]) -> Iterator[Record]:
-  """Yields the rows of a table, which must have the named columns.
+def find_tables(names: str) -> list[str]:
+  """Returns the files of a comma-separated list of names and globs.
 
-  The name of the file selects the format: `.tsv` or `.csv` with a header,
-  `.jsonl`, `.ndjson` or `.json` with one object per line; each may be followed
-  by `.gz`, `.bz2`, `.xz` or `.zst`.
+  A folder that `datasets` saved by `save_to_disk` has Arrow files.
+  """
+  found: list[str] = []
+  for name in [names] if files.exists(names) else names.split(","):
+    matches = [name] if files.exists(name) else files.glob(name) or [name]
+    for path in matches:
+      found += _files_of(path) if files.is_dir(path) else [path]
+  return found
+
+
+def _files_of(folder: str) -> list[str]:
+  """Returns the files of a folder of `datasets`, in order."""
+  if files.exists(os.path.join(folder, "dataset_dict.json")):
+    raise ValueError(
+      f"{folder} has several splits: name the folder of one of them, such as "
+      f"{os.path.join(folder, 'train')}."
+    )
+  path = os.path.join(folder, "state.json")
+  if not files.exists(path):
+    raise FileNotFoundError(
+      f"{folder} is a folder without state.json, which `save_to_disk` of "
+      f"Hugging Face datasets writes: name files, or {folder}/*.parquet."
+    )
+  state = files.read_json(path, _State, "save the data set again")
+  return [os.path.join(folder, x["filename"]) for x in state["_data_files"]]
+
+
+def read_table(
+  names: str, columns: Sequence[str], invalid: Optional[InvalidRows] = None
+) -> Iterator[Record]:
+  """Yields the rows of tables, which must have the named columns.
+
+  `names` are those of `find_tables`. The name of a file selects the format:
+  `.tsv` or `.csv` with a header, `.jsonl`, `.ndjson` or `.json` with one object
+  per line, each also followed by `.gz`, `.bz2`, `.xz` or `.zst`; `.parquet`,
+  `.arrow` or `.feather`, of which only the named columns have values. Invalid
+  rows are refused, or given to `invalid`.
   """
   for column in columns:
     if columns.count(column) > 1:
@@ -166,27 +264,45 @@ def read_table(path: str, columns: Sequence[str]) -> Iterator[Record]:
         f"column {column!r} is given twice: texts, label and id must be "
         "different columns."
       )
+  invalid, is_empty = invalid or InvalidRows(), True
+  for path in find_tables(names):
+    for record in _read_file(path, columns):
+      is_empty = False
+      if isinstance(record, InvalidRow):
+        invalid.add(record)
+      else:
+        yield record
+  if is_empty:
+    raise ValueError(f"{names} has no rows, or only a header.")
+
+
+def _read_file(
+  path: str, columns: Sequence[str]
+) -> Iterator[Union[Record, InvalidRow]]:
+  """Yields the rows of a file; an invalid one does not end it."""
   plain = text_files.without_ending(path)
-  if plain.endswith(text_files.JSON_ENDINGS):
-    records = _json_records(path, columns)
+  if path.endswith(_TABLES):
+    with files.open(path, "rb") as file:
+      rows = text_files.table_rows(path, file, columns)
+      for number, cells in enumerate(rows, 1):
+        yield Record(f"{path}, row {number}", cells)
+  elif plain.endswith(text_files.JSON_ENDINGS):
+    yield from _json_records(path, columns)
   elif plain.endswith(".csv"):
-    records = _with_header(path, _read_csv(path, columns), columns)
+    yield from _with_header(path, _read_csv(path, columns), columns)
   elif plain.endswith(".tsv"):
-    records = _with_header(path, _read_own_tsv(path), columns)
+    yield from _with_header(path, _read_own_tsv(path), columns)
   else:
     raise ValueError(
-      f"{path}: the name must end in .tsv, .csv or .jsonl, also compressed, to "
-      "tell the format. Write other tables, such as those of Excel, as CSV "
-      "UTF-8."
+      f"{path}: the name must end in .tsv, .csv or .jsonl, also compressed, or "
+      "in .parquet or .arrow, to tell the format. Write other tables, such as "
+      "those of Excel, as CSV UTF-8."
     )
-  record = None
-  for record in records:
-    yield record
-  if record is None:
-    raise ValueError(f"{path} has no rows, or only a header.")
 
 
-def _json_records(path: str, columns: Sequence[str]) -> Iterator[Record]:
+def _json_records(
+  path: str, columns: Sequence[str]
+) -> Iterator[Union[Record, InvalidRow]]:
   for number, line in read_lines(path):
     if not line.strip():
       continue
@@ -196,26 +312,36 @@ def _json_records(path: str, columns: Sequence[str]) -> Iterator[Record]:
     except (ValueError, RecursionError) as error:
       value, problem = None, f" ({error})"
     if not isinstance(value, dict):
-      raise ValueError(
-        f"{where} is not a JSON object{problem}: write one {{...}} on each "
-        "line, for example with jq -c '.[]'."
+      yield InvalidRow(
+        where,
+        " is not a JSON object",
+        f"{problem}: write one {{...}} on each line, for example with jq -c "
+        "'.[]'.",
       )
-    _check_columns(where, list(value), columns)
-    yield Record(where, value)
+      continue
+    try:
+      _check_columns(where, list(value), columns)
+    except InvalidRow as error:
+      yield error
+    else:
+      yield Record(where, value)
 
 
 def _with_header(
   path: str, rows: Iterator[tuple[int, list[str]]], columns: Sequence[str]
-) -> Iterator[Record]:
+) -> Iterator[Union[Record, InvalidRow]]:
   number, names = next(rows, (1, []))
   _check_columns(f"{path}, line {number}", names, columns)
   for number, cells in rows:
     where = f"{path}, line {number}"
-    if len(cells) != len(names):
-      raise ValueError(
-        f"{where} has {len(cells)} columns, the header has {len(names)}."
+    if len(cells) == len(names):
+      yield Record(where, dict(zip(names, cells)))
+    else:
+      yield InvalidRow(
+        where,
+        " has another number of columns than the header",
+        f": {len(cells)} instead of {len(names)}.",
       )
-    yield Record(where, dict(zip(names, cells)))
 
 
 def _check_columns(
@@ -223,9 +349,11 @@ def _check_columns(
 ) -> None:
   for column in columns:
     if (count := names.count(column)) != 1:
-      raise ValueError(
-        f"{where}: there {'are several columns' if count else 'is no column'} "
-        f"{column!r}, the columns are {files.quote(*names)}."
+      how_many = "are several columns" if count else "is no column"
+      raise InvalidRow(
+        where,
+        f": there {how_many} {column!r}",
+        f", the columns are {files.quote(*names)}.",
       )
 
 
@@ -235,12 +363,14 @@ def text_cell(record: Record, column: str, may_be_empty: bool = False) -> str:
   if value is None:
     value = ""
   if not isinstance(value, str):
-    raise ValueError(
-      f"{record.where}: {column!r} must be text, got {files.quote(value)}."
+    raise InvalidRow(
+      record.where, f": {column!r} must be text", f", got {files.quote(value)}."
     )
   if not (value.strip() or may_be_empty):
-    raise ValueError(
-      f"{record.where}: {column!r} is empty: fill it in or remove the row."
+    raise InvalidRow(
+      record.where,
+      f": {column!r} is empty",
+      ": fill it in or remove the row, or give --skip_invalid.",
     )
   refuse_surrogates(value, f"{record.where}: {column!r}")
   return value
@@ -251,8 +381,8 @@ def refuse_surrogates(text: str, where: str) -> None:
   try:
     text.encode("utf-8")
   except UnicodeEncodeError as error:
-    raise ValueError(
-      f"{where} contains the lone surrogate {text[error.start]!a}."
+    raise InvalidRow(
+      where, " contains the lone surrogate", f" {text[error.start]!a}."
     ) from error
 
 
@@ -261,7 +391,7 @@ def plain_cell(record: Record, column: str) -> str:
   value: Any = record.cells[column]
   if isinstance(value, bool):
     return "true" if value else "false"
-  if isinstance(value, (int, float)):
+  if isinstance(value, (int, float)) and not math.isnan(value):
     return str(value)
   return text_cell(record, column)
 
@@ -283,8 +413,10 @@ def check_label(
     except ValueError:
       fits = False
   if not fits:
-    raise ValueError(
-      f"{where}: unknown label {files.quote(label)}, which must be {wanted}."
+    raise InvalidRow(
+      where,
+      ": unknown label",
+      f" {files.quote(label)}, which must be {wanted}.",
     )
 
 

@@ -140,7 +140,11 @@ def test_csv(tmp_path):
     ),
     ("a.tsv", "\t".join("ab" * 999), f"are {chr(39)}a', {'b'!r}, 'a', "),
     ("a.csv", "text,text\n1,2\n", "line 1: there are several columns 'text'"),
-    ("a.tsv", "text\tb\n1\t2\t3\n", "line 2 has 3 columns, the header has 2."),
+    (
+      "a.tsv",
+      "text\tb\n1\t2\t3\n",
+      "line 2 has another number of columns than the header: 3 instead of 2.",
+    ),
     (
       "a.csv",
       'text,b\n1,2\n"one,2\n3,4\n',

@@ -184,7 +184,7 @@ def read_examples(
     text = f"faults in {len(faults):,} of {len(entries):,} questions: {shown}"
     if not (skip_invalid and examples):
       raise ValueError(
-        f"{path} has {text}. Correct them, or give --skip_invalid_questions to "
+        f"{path} has {text}. Correct them, or give --skip_invalid to "
         "leave them out, if others remain."
       )
     note(f"{path}: left out {text}")

@@ -115,7 +115,7 @@ def test_invalid_questions(tmp_path, find, change, message):
   with pytest.raises(ValueError, match=message) as raised:
     examples.read_examples(path)
   assert "wrong.json has faults in " in str(raised.value)
-  assert "--skip_invalid_questions" in str(raised.value)
+  assert "--skip_invalid" in str(raised.value)
   assert "\n" not in str(raised.value)
   notes = []
   found = examples.read_examples(path, skip_invalid=True, note=notes.append)

@@ -63,7 +63,7 @@ class SquadTask(finetuning_task.FinetuningTask):
       is_training=split == "train",
       needs_answers=split in self.eval_splits,
       may_be_impossible=self.has_impossible,
-      skip_invalid=self.options.skip_invalid_questions,
+      skip_invalid=self.options.skip_invalid,
       note=self.options.note,
     )
 

@@ -21,8 +21,6 @@ from official_albert import files, text_files
 from official_albert.tasks.pretraining.data.settings import ReaderSettings
 
 BLOCK_BYTES = 1 << 19  # Enough work for one call to another process.
-# The first bytes of tables: Parquet, and both formats of Arrow.
-_TABLE_HEADS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _TABLES_OF_TEXT = (".csv", ".tsv")
 _MAX_WEIGHT = 1000
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d+)?)")
@@ -84,7 +82,7 @@ class DocumentReader:
 def _kind(path: str, column: str) -> str:
   """Returns the kind of a `Block` of a file; ValueError if it is no text."""
   head = text_files.read_head(path)
-  if head.startswith(_TABLE_HEADS):
+  if head.startswith(text_files.TABLE_HEADS):
     with files.open(path, "rb") as file:
       next(_table_rows(path, file, column), None)
     return "rows"
@@ -116,37 +114,10 @@ def _read_blocks(block: Block, file: Any, column: str) -> Iterator[Block]:
 
 def _table_rows(path: str, file: Any, column: str) -> Iterator[bytes]:
   """Yields the rows of an open table as JSON lines."""
-  try:
-    from pyarrow import ArrowException, ipc, parquet
-  except ModuleNotFoundError as error:
-    raise ValueError(
-      f"{path} is a table of Parquet or Arrow: python -m pip install pyarrow."
-    ) from error
-  head = file.peek(8)
-  try:
-    if head.startswith(b"PAR1"):
-      # Other columns are not read.
-      batches = parquet.ParquetFile(file).iter_batches(1024, columns=[column])
-    elif head.startswith(b"ARROW1"):
-      table = ipc.open_file(file)
-      batches = map(table.get_batch, range(table.num_record_batches))
-    else:
-      batches = ipc.open_stream(file)
-    for batch in batches:
-      if column not in batch.schema.names:
-        raise ValueError(
-          f"{path} has no column {column!r}: name another --text_column."
-        )
-      for value in batch.column(column).to_pylist():
-        # Bytes, numbers and nulls are no texts.
-        text = value if isinstance(value, str) else None
-        yield json.dumps({column: text}).encode() + b"\n"
-  except (ArrowException, OSError) as error:
-    if isinstance(error, OSError) and error.errno:
-      raise
-    raise ValueError(
-      f"{path} is not a complete table ({str(error)[:200]}): copy it again."
-    ) from error
+  for row in text_files.table_rows(path, file, [column]):
+    # Bytes, numbers and nulls are no texts.
+    text = row[column] if isinstance(row[column], str) else None
+    yield json.dumps({column: text}).encode() + b"\n"
 
 
 def parse(block: Block, settings: ReaderSettings) -> list[list[str]]:

@@ -159,7 +159,9 @@ def test_rows_of_tables_are_documents(tmp_path, monkeypatch, block_bytes, kind):
   _write_table(path, kind, texts[:-1])
   settings = {"text_column": "content"}
   assert _read(path, **settings) == [*_LINES_DOCUMENTS, ["Five."]]
-  with pytest.raises(ValueError, match="a has no column 'text': name another"):
+  with pytest.raises(
+    ValueError, match="a has no column 'text', the columns are .*: name another"
+  ):
     _open(path)  # Before any work.
   with pytest.raises(ValueError, match='a, row 1, must be .*"number"'):
     _read(path, text_column="number")

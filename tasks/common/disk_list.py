@@ -1,0 +1,53 @@
+"""A list of many values that are stored in a temporary file."""
+
+from __future__ import annotations
+
+import array
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+_MEMORY_BYTES = 1 << 26  # More is written to the disk.
+
+
+class DiskList(Sequence):
+  """Values, of which up to 64 MiB are in memory, and more on the disk.
+
+  Each also takes eight bytes of memory. The file has no name and goes with the
+  list; the environment's TMPDIR says where it is. `encode` makes bytes of a
+  value, and `decode` the value of bytes.
+  """
+
+  def __init__(
+    self,
+    values: Iterable[Any] = (),
+    encode: Callable[[Any], bytes] = bytes,
+    decode: Callable[[bytes], Any] = bytes,
+  ):
+    self._encode, self._decode = encode, decode
+    self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES)
+    self._starts = array.array("Q", [0])
+    self.extend(values)
+
+  def extend(self, values: Iterable[Any]) -> None:
+    """Adds values at the end."""
+    for value in values:
+      content = self._encode(value)
+      # The values may be read in between.
+      self._file.seek(self._starts[-1])
+      self._file.write(content)
+      self._starts.append(self._starts[-1] + len(content))
+
+  def append(self, value: Any) -> None:
+    """Adds a value at the end."""
+    self.extend([value])
+
+  def __len__(self) -> int:
+    return len(self._starts) - 1
+
+  def __getitem__(self, index: Any) -> Any:
+    if not 0 <= index < len(self):  # Ends an iteration.
+      raise IndexError(f"there is no value {index} of {len(self)}")
+    start, end = self._starts[index : index + 2]
+    self._file.seek(start)
+    return self._decode(self._file.read(end - start))

@@ -1,0 +1,180 @@
+"""Tests of tables of Parquet and Arrow, and of folders of datasets."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow
+import pytest
+from pyarrow import feather, ipc, parquet
+
+from official_albert.tasks.common import disk_list, rows
+
+_TEXTS = ["one", "two", "löwe", "four", "five"]
+_NAMES = ["neg", "pos"]
+
+
+def columns(**changes):
+  """Columns of all types that a text or a label may have."""
+  return {
+    "text": pyarrow.array(_TEXTS, pyarrow.large_string()),
+    "kind": pyarrow.array(["a", "b", "a", "b", "c"]).dictionary_encode(),
+    "whole": pyarrow.array([1, 2, 3, 4, None], pyarrow.int8()),
+    "real": pyarrow.array([0.5, 2, float("nan"), 1e-3, None]),
+    "yes": [True, False, True, False, None],
+    "class": pyarrow.array([1, 0, -1, 1, None], pyarrow.int64()),
+    "classes": [[0, 1], [], [1], None, [-1]],
+    "nested": [{"text": "x"}] * 5,
+    **changes,
+  }
+
+
+def write(path, kind, metadata=True, **changes):
+  table = pyarrow.table(columns(**changes))
+  if metadata:
+    label = {"names": _NAMES, "_type": "ClassLabel"}
+    features = {"class": label, "classes": {"feature": label, "_type": "List"}}
+    about = {"huggingface": json.dumps({"info": {"features": features}})}
+    table = table.replace_schema_metadata(about)
+  if kind == "parquet":
+    parquet.write_table(table, path, row_group_size=2)
+  elif kind == "feather":
+    feather.write_feather(table, str(path), chunksize=2)
+  else:
+    make = ipc.new_stream if kind == "stream" else ipc.new_file
+    with make(str(path), table.schema) as writer:
+      writer.write_table(table, max_chunksize=2)
+  return str(path)
+
+
+def plain(path, column):
+  """Returns what is read of a column, or what is wrong."""
+  found = []
+  for record in rows.read_table(path, [column]):
+    try:
+      found.append(rows.plain_cell(record, column))
+    except rows.InvalidRow as error:
+      found.append(error.kind)
+  return found
+
+
+_KINDS = {
+  "parquet": "a.parquet",
+  "stream": "a.arrow",
+  "file": "a.arrow",
+  "feather": "a.feather",
+}
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_types_are_obeyed_or_refused(tmp_path, kind):
+  path = write(tmp_path / _KINDS[kind], kind)
+  records = list(rows.read_table(path, ["text", "classes"]))
+  assert [x.where for x in records] == [f"{path}, row {i}" for i in range(1, 6)]
+  assert [x.cells["text"] for x in records] == _TEXTS
+  classes = [["neg", "pos"], [], ["pos"], None, [None]]
+  assert [x.cells["classes"] for x in records] == classes
+  # The names of all columns, but no values.
+  assert [*records[0].cells] == [*columns()]
+  assert records[0].cells["kind"] is None
+  empty = "'{}' is empty".format
+  assert plain(path, "kind") == ["a", "b", "a", "b", "c"]
+  assert plain(path, "whole") == ["1", "2", "3", "4", empty("whole")]
+  wrong = "'real' must be text"
+  assert plain(path, "real") == ["0.5", "2.0", wrong, "0.001", empty("real")]
+  assert plain(path, "yes") == ["true", "false"] * 2 + [empty("yes")]
+  names = ["pos", "neg", empty("class"), "pos", empty("class")]
+  assert plain(path, "class") == names
+  assert plain(path, "nested") == ["'nested' must be text"] * 5
+  # Without the features of datasets, they are numbers.
+  path = write(tmp_path / _KINDS[kind], kind, metadata=False)
+  assert plain(path, "class") == ["1", "0", "-1", "1", empty("class")]
+
+
+def write_folder(folder, *parts):
+  folder.mkdir()
+  for name in parts:
+    write(folder / name, "stream")
+  state = {"_data_files": [{"filename": name} for name in parts]}
+  (folder / "state.json").write_text(json.dumps(state))
+  return str(folder)
+
+
+def test_lists_globs_and_folders(tmp_path):
+  for name in ("b,1.parquet", "a.parquet"):
+    write(tmp_path / name, "parquet")
+  (tmp_path / "c.tsv").write_text("text\tn\nsix\t6\n")
+  folder = write_folder(tmp_path / "train", "data-1.arrow", "data-0.arrow")
+
+  def read(*names):
+    found = rows.read_table(
+      ",".join(f"{tmp_path}/{x}" for x in names), ["text"]
+    )
+    return [(x.where.split("/")[-1], x.cells["text"]) for x in found]
+
+  both = [*zip([f"a.parquet, row {i}" for i in range(1, 6)], _TEXTS)]
+  both += [(x.replace("a.", "b,1."), text) for x, text in both]
+  assert read("*.parquet") == both
+  assert read("a.parquet", "c.tsv") == [*both[:5], ("c.tsv, line 2", "six")]
+  assert read("b,1.parquet") == both[5:]  # A file with a comma.
+  # The order is that of state.json.
+  assert [x for x, _ in read("train")][::5] == [
+    "data-1.arrow, row 1",
+    "data-0.arrow, row 1",
+  ]
+  (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
+  with pytest.raises(ValueError, match=f"several splits.*{folder}"):
+    read("")
+  with pytest.raises(FileNotFoundError, match=r"none\*.tsv"):
+    read("none*.tsv")
+  (tmp_path / "train" / "state.json").write_text("{}")
+  with pytest.raises(ValueError, match="state.json has no '_data_files'"):
+    read("train")
+  (tmp_path / "train" / "state.json").unlink()
+  with pytest.raises(FileNotFoundError, match="without state.json"):
+    read("train")
+
+
+@pytest.mark.parametrize("kind", _KINDS)
+def test_damaged_tables(tmp_path, kind):
+  path = tmp_path / _KINDS[kind]
+  write(path, kind)
+  with pytest.raises(ValueError, match="no column 'label'.*'text', 'kind'"):
+    list(rows.read_table(str(path), ["label"]))
+  content = path.read_bytes()
+  for damaged in (content[:-9], content[: len(content) // 2], content[:8]):
+    path.write_bytes(damaged)
+    with pytest.raises(
+      ValueError, match=f"{path.name} is not a complete table"
+    ):
+      list(rows.read_table(str(path), ["text"]))
+  for foreign in (b"", b"text,label\n", b"FEA1 old", b"PK\3\4"):
+    path.write_bytes(foreign)
+    with pytest.raises(ValueError, match=f"{path.name} is no table of"):
+      list(rows.read_table(str(path), ["text"]))
+  empty = pyarrow.array([], pyarrow.string())
+  parquet.write_table(pyarrow.table({"text": empty}), tmp_path / "e.parquet")
+  with pytest.raises(ValueError, match="e.parquet has no rows"):
+    list(rows.read_table(f"{tmp_path}/e.parquet", ["text"]))
+  twice = pyarrow.table([["x"], ["y"]], ["text", "text"])
+  parquet.write_table(twice, tmp_path / "e.parquet")
+  with pytest.raises(ValueError, match="has several columns 'text'"):
+    list(rows.read_table(f"{tmp_path}/e.parquet", ["text"]))
+
+
+def test_text_that_is_not_utf8(tmp_path):
+  raw = pyarrow.array([b"\xff"], pyarrow.binary()).view(pyarrow.string())
+  parquet.write_table(pyarrow.table({"text": raw}), tmp_path / "a.parquet")
+  with pytest.raises(ValueError, match="a.parquet has text that is not UTF-8"):
+    list(rows.read_table(f"{tmp_path}/a.parquet", ["text"]))
+
+
+def test_a_list_on_the_disk(monkeypatch):
+  for limit in (1 << 20, 7):
+    monkeypatch.setattr(disk_list, "_MEMORY_BYTES", limit)
+    values = disk_list.DiskList([b"abc", b""])
+    assert values[0] == b"abc"
+    values.extend([b"x" * 30, b"y"])  # After one was read.
+    assert list(values) == [b"abc", b"", b"x" * 30, b"y"] and len(values) == 4
+    with pytest.raises(IndexError, match="no value 4 of 4"):
+      values[4]

@@ -1,0 +1,143 @@
+"""Trains on Parquet and folders of datasets; invalid and shared rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+
+import pyarrow
+import pytest
+from pyarrow import ipc, parquet
+
+from official_albert.tasks import common
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+  """An encoder; rows as Parquet, and in a folder of datasets with classes."""
+  path = tmp_path_factory.mktemp("tables")
+  toy_runs.write_pretrained(str(path / "encoder"))
+  for split, count in (("train", 40), ("dev", 9)):
+    toy_data.write_table(str(path / f"{split}.tsv"), count)
+    rows = common.read_table(str(path / f"{split}.tsv"), ["review", "mood"])
+    cells = [record.cells for record in rows]
+    table = pyarrow.Table.from_pylist(cells)
+    parquet.write_table(table, path / f"{split}.parquet", row_group_size=7)
+    classes = [["bad", "good"].index(row["mood"]) for row in cells]
+    about = {"features": {"mood": {"names": ["bad", "good"]}}}
+    about["features"]["mood"]["_type"] = "ClassLabel"
+    columns = {"review": table["review"], "mood": classes}
+    table = pyarrow.table(
+      columns, metadata={"huggingface": json.dumps({"info": about})}
+    )
+    (path / "saved" / split).mkdir(parents=True)
+    with ipc.new_stream(
+      str(path / "saved" / split / "a.arrow"), table.schema
+    ) as (writer):
+      writer.write_table(table)
+    state = {"_data_files": [{"filename": "a.arrow"}]}
+    (path / "saved" / split / "state.json").write_text(json.dumps(state))
+  return path
+
+
+def _line(folder, name, train, dev, *more):
+  return [
+    *("--task=text_classification", f"--init_checkpoint={folder}/encoder"),
+    *(f"--train_file={train}", f"--dev_file={dev}", "--text_column=review"),
+    *("--label_column=mood", "--max_seq_length=24", "--num_train_steps=3"),
+    *("--train_batch_size=4", "--nolength_bucketing", "--nodo_predict"),
+    *(f"--output_dir={folder}/{name}", f"--cache_dir={folder}/records", *more),
+  ]
+
+
+def test_tables_of_all_kinds_train_the_same_model(folder):
+  kinds = ("{}.tsv", "{}.parquet", "saved/{}")
+  lines = [
+    _line(
+      folder,
+      f"run{i}",
+      *(f"{folder}/{kind.format(s)}" for s in ("train", "dev")),
+    )
+    for i, kind in enumerate(kinds)
+  ]
+  results = many_commands.run("run_finetuning", lines)
+  # The same examples have the same records.
+  assert [x.out.count("train records to") for x in results] == [1, 0, 0]
+  assert not any("warning: left out" in x.out for x in results)
+  found = [
+    (folder / f"run{i}" / "predictions/dev.probabilities.tsv").read_bytes()
+    for i in range(len(kinds))
+  ]
+  assert found[0] == found[1] == found[2]
+  run = f"--model_dir={folder}/run0"
+  answers = many_commands.run(
+    "predict",
+    [[run, f"--input_file={folder}/{kind.format('dev')}"] for kind in kinds],
+  )
+  assert answers[0].out == answers[1].out == answers[2].out
+  assert answers[0].out.count("\n") == 9
+
+
+def test_invalid_and_shared_rows(folder):
+  train = (folder / "train.tsv").read_text().splitlines()
+  dev = (folder / "dev.tsv").read_text().splitlines()
+  bad = [*train[:5], "good\t", "bad", *train[5:], "\tx"]
+  (folder / "bad.tsv").write_text("\n".join(bad) + "\n")
+  again = [*dev, train[7].replace("\t", "\t ").upper().replace("BAD", "bad")]
+  (folder / "again.tsv").write_text("\n".join(again).replace("GOOD", "good"))
+  line = _line(folder, "left", f"{folder}/bad.tsv", f"{folder}/again.tsv")
+  many_commands.check_refusals(
+    "run_finetuning", [(line, "bad.tsv, line 6: 'review' is empty")]
+  )
+  (left,) = many_commands.run("run_finetuning", [[*line, "--skip_invalid"]])
+  assert "left out 1 rows, because 'review' is empty" in left.out
+  assert "1 of the 10 dev rows are also training rows" in left.out
+  assert f"{folder}/again.tsv, line 11, which is {folder}/bad.tsv" in left.out
+  assert left.out.count("also training rows") == 1
+  data = json.loads((folder / "left" / "run.json").read_text())["data"]
+  assert data["left_out"]["train"] == {
+    "'review' is empty": 1,
+    "has another number of columns than the header": 1,
+    "'mood' is empty": 1,
+  }
+
+
+_SAVE = """
+import datasets as d, sys
+label = d.ClassLabel(names=["no", "yes"])
+features = d.Features({"text": d.Value("large_string"), "label": label,
+                       "tags": d.Sequence(label), "score": d.Value("float32")})
+rows = {"text": [f"text {i}" for i in range(7)],
+        "label": [1, 0, 1, -1, 0, 0, 1],
+        "tags": [[0], [], [0, 1], [1], [1, 0], [], [0]],
+        "score": [i / 4 for i in range(7)]}
+data = d.Dataset.from_dict(rows, features=features)
+data = data.select([4, 2, 0, 1, 6, 3]).rename_column("label", "mood")
+d.DatasetDict(train=data, test=data).save_to_disk(
+    sys.argv[1] + "/saved", num_shards={"train": 2, "test": 1})
+data.to_parquet(sys.argv[1] + "/data.parquet")
+"""
+
+
+@pytest.mark.heavy
+def test_folders_of_datasets(tmp_path):
+  """Folders and Parquet files that Hugging Face `datasets` writes."""
+  peers = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
+  python = os.path.expanduser(f"{peers}/official_albert_datasets/bin/python")
+  if not os.path.exists(python):
+    pytest.skip("needs an environment with datasets, see PEERS_DIR")
+  subprocess.run([python, "-c", _SAVE, str(tmp_path)], check=True)
+  order = [4, 2, 0, 1, 6, 3]
+  names = [[], ["yes", "no"], ["no", "yes"], ["no"], ["yes"]]
+  tags = [names[i] for i in (1, 2, 3, 0, 3, 4)]
+  moods = ["no", "yes", "yes", "no", "yes", None]
+  for path in ("saved/train", "saved/test", "data.parquet"):
+    columns = ["text", "mood", "tags", "score"]
+    rows = list(common.read_table(f"{tmp_path}/{path}", columns))
+    found = [[row.cells[x] for row in rows] for x in columns]
+    texts = [f"text {i}" for i in order]
+    assert found == [texts, moods, tags, [i / 4 for i in order]]
+  with pytest.raises(ValueError, match=f"{tmp_path}/saved/train"):
+    list(common.read_table(f"{tmp_path}/saved", ["text"]))
