@@ -19,6 +19,7 @@ __all__ = [
   "AdamW",
   "AlbertConfig",
   "AlbertForSequenceClassification",
+  "AlbertForTokenClassification",
   "AlbertModel",
   "LAMB",
   "LoadedModel",
@@ -30,6 +31,7 @@ _HOMES = {
   "AdamW": "official_albert.training",
   "AlbertConfig": "official_albert.config",
   "AlbertForSequenceClassification": "official_albert.modeling",
+  "AlbertForTokenClassification": "official_albert.modeling",
   "AlbertModel": "official_albert.modeling",
   "LAMB": "official_albert.training",
   "TextClassifier": "official_albert.text_classifier",
@@ -87,6 +89,7 @@ if TYPE_CHECKING:
   from official_albert.inference import LoadedModel, load
   from official_albert.modeling import (
     AlbertForSequenceClassification,
+    AlbertForTokenClassification,
     AlbertModel,
   )
   from official_albert.text_classifier import TextClassifier

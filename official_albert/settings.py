@@ -23,6 +23,7 @@ HEADS = (
   "masked_lm",
   "classification",
   "multi_label",
+  "token_classification",
   "regression",
   "multiple_choice",
   "squad1",

@@ -59,6 +59,7 @@ _OWN = (
 _OWN_PAIR = (*_OWN, "text_b_column")
 # Of the tasks that predict classes or a number for texts.
 TEXT_HEADS = ("classification", "regression", "multi_label")
+TAGS_HEAD = "token_classification"
 _SQUAD = ("data_dir", *_FILES, "skip_invalid")
 _SQUAD_2 = (*_SQUAD, "null_score_diff_threshold")
 

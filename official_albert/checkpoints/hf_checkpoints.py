@@ -37,6 +37,7 @@ ARCHITECTURES: Mapping[str, str] = {
   "masked_lm": "AlbertForMaskedLM",
   "classification": "AlbertForSequenceClassification",
   "multi_label": "AlbertForSequenceClassification",
+  "token_classification": "AlbertForTokenClassification",
   "regression": "AlbertForSequenceClassification",
   "multiple_choice": "AlbertForMultipleChoice",
   "squad1": "AlbertForQuestionAnswering",
@@ -47,6 +48,8 @@ _PROBLEM_TYPES = {
   "multi_label": "multi_label_classification",
   "regression": "regression",
 }
+# The heads whose classes config.json names.
+_NAMED = (*_PROBLEM_TYPES, "token_classification")
 
 # "gelu" in Google's JSON is the tanh form, which Hugging Face calls gelu_new;
 # their "gelu" is the exact one, which no release of ALBERT was trained with.
@@ -389,11 +392,11 @@ def settings_of(
     "bos_token_id": 2,
     "eos_token_id": 3,
   }
-  if head in _PROBLEM_TYPES:
+  if head in _NAMED:
     names = labels or [f"LABEL_{i}" for i in range(classes)]
     values["id2label"] = {str(i): name for i, name in enumerate(names)}
     values["label2id"] = {name: i for i, name in enumerate(names)}
-    values["problem_type"] = _PROBLEM_TYPES[head]
+    values["problem_type"] = _PROBLEM_TYPES.get(head)
   return values
 
 
@@ -433,7 +436,7 @@ def _head_of(
   is_multi_label = kind == _PROBLEM_TYPES["multi_label"]
   if is_multi_label and not head and found == "classification":
     found = "multi_label"
-  has_classes = found in _PROBLEM_TYPES
+  has_classes = found in _NAMED
   classes = portable.count_classes(stored) if has_classes else 2
   if has_classes or found in ("squad1", "pretraining"):
     for count in (settings.get("num_labels"), len(id2label) or None):
@@ -443,7 +446,7 @@ def _head_of(
           f"have {classes}"
         )
   if has_classes:
-    if kind not in (None, _PROBLEM_TYPES[found]):
+    if kind not in (None, _PROBLEM_TYPES.get(found, kind)):
       raise _NoHead(
         f"{path} has problem_type {kind}, but {classes} outputs or another "
         f"--head, which is read as {found}"

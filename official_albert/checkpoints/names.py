@@ -162,6 +162,7 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
   "masked_lm": _MASKED_LM,
   "classification": _rows("classes  -  classifier/  classifier  C H"),
   "multi_label": _rows("classes  -  classifier/  classifier  C H"),
+  "token_classification": _rows("classes  -  classifier/  classifier  C H"),
   "regression": _rows("classes  -  classifier/  classifier  1 H"),
   "multiple_choice": _rows("classes  -  classifier/  classifier  1 H"),
   "squad1": _rows("classes  cls/squad/  -  qa_outputs  2 H"),
@@ -215,7 +216,10 @@ def may_lack(head: str, name: str) -> bool:
 
   Hugging Face models with such a head do not have the variable.
   """
-  without_pooler = head in ("masked_lm", "squad1", "squad2")
+  without_pooler = head in (
+    *("masked_lm", "token_classification"),
+    *("squad1", "squad2"),
+  )
   return without_pooler and name.startswith("bert/pooler/")
 
 

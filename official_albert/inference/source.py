@@ -38,6 +38,7 @@ _MODELS = {
   "masked_lm": pretraining_model.AlbertForPretraining,
   "classification": modeling.AlbertForSequenceClassification,
   "multi_label": modeling.AlbertForSequenceClassification,
+  "token_classification": modeling.AlbertForTokenClassification,
   "regression": modeling.AlbertForSequenceClassification,
   "multiple_choice": race_model.AlbertForMultipleChoice,
   "squad1": squad_model.AlbertForSpans,
@@ -209,7 +210,7 @@ def make_model(
   `settings` are those of a run, with start_n_top and end_n_top for SQuAD 2.0.
   """
   arguments: list[Any] = [config]
-  if _MODELS[head] is modeling.AlbertForSequenceClassification:
+  if head in (*registry.TEXT_HEADS, registry.TAGS_HEAD):
     arguments.append(classes)
   elif head == "squad2":
     recipe, settings = squad.RECIPES["squad_v2"], settings or {}

@@ -6,7 +6,10 @@ pooler. `fused_ops` holds matrix products and the element-wise chains between.
 """
 
 from official_albert.config import PRESETS, AlbertConfig
-from official_albert.modeling.classifier import AlbertForSequenceClassification
+from official_albert.modeling.classifier import (
+  AlbertForSequenceClassification,
+  AlbertForTokenClassification,
+)
 from official_albert.modeling.factorized_embedding import FactorizedEmbedding
 from official_albert.modeling.fused_ops import (
   MASKED_SCORE,

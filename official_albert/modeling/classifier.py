@@ -1,4 +1,4 @@
-"""AlbertForSequenceClassification: a classifier on top of the encoder.
+"""Classifiers on top of the encoder: of whole texts, and of their tokens.
 
 Reference: google-research/albert classifier_utils.py (create_model).
 """
@@ -113,3 +113,53 @@ class AlbertForSequenceClassification(model.HeadModel):
       "num_classes": self.classifier.num_classes,
       "classifier_dropout_prob": self.classifier.dropout_prob,
     }
+
+
+@tf.keras.utils.register_keras_serializable(package="official_albert")
+class AlbertForTokenClassification(AlbertForSequenceClassification):
+  """Classifies each token of a text, as for named entities.
+
+  >>> import tensorflow as tf
+  >>> from official_albert import AlbertConfig, AlbertForTokenClassification
+  >>> config = AlbertConfig.from_preset("albert_tiny")
+  >>> model = AlbertForTokenClassification(config, num_classes=5)
+  >>> ids = tf.constant([[2, 13, 41, 3], [2, 37, 9, 3]])
+  >>> model({"input_ids": ids})["logits"].shape
+  TensorShape([2, 4, 5])
+
+  Source: modeling_albert.py of transformers 4.57. The original has none.
+  """
+
+  _is_regression_of_one = False
+
+  @layers.without_autograph
+  def call(
+    self,
+    features: Mapping[str, tf.Tensor],
+    training: Optional[bool] = None,
+    dropout_seed: Optional[tf.Tensor] = None,
+    logits_only: bool = False,
+    num_layers: Optional[int] = None,
+  ) -> dict[str, Any]:
+    """Runs the encoder and the head; for the arguments see `AlbertModel`.
+
+    Returns:
+      `logits` <float32>[B, S, classes] and, unless `logits_only`, the outputs
+      of `AlbertModel`.
+    """
+    inputs, _ = self.named_inputs(features)
+    outputs = self.albert(
+      inputs,
+      training=training,
+      dropout_seed=layers.fold_in(dropout_seed, 0),
+      num_layers=num_layers,
+    )
+    hidden = outputs["sequence_output"]  # [B, S, H]
+    batch, length = tf.unstack(tf.shape(hidden)[:2])
+    scores = self.classifier(
+      tf.reshape(hidden, [-1, hidden.shape[2]]),
+      training=training,
+      dropout_seed=layers.fold_in(dropout_seed, 1),
+    )  # [B * S, classes]
+    logits = tf.reshape(scores, [batch, length, self.classifier.num_classes])
+    return {**({} if logits_only else outputs), "logits": logits}

@@ -5,7 +5,6 @@ Each split is a separate table (see `tasks/common/rows.py`).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import unicodedata
@@ -107,24 +106,6 @@ def read_examples(
     invalid.found |= unlabeled.found
     examples = store(x for x in examples if x.label is not None)
   return examples
-
-
-def hold_out(
-  examples: Iterable[TextExample], share: float
-) -> tuple[common.DiskList, common.DiskList]:
-  """Splits examples into those to train on and those to evaluate.
-
-  A hash of the texts decides about each example, so its side depends neither on
-  the order nor on the number of the others. Equal texts are on the same side,
-  also with different labels. The number of held-out examples is therefore only
-  close to `share`, a number between 0 and 1, and classes are not stratified.
-  """
-  sides = store(), store()
-  for example in examples:
-    texts = json.dumps([example.text_a, example.text_b])
-    digest = hashlib.sha256(texts.encode()).digest()
-    sides[int.from_bytes(digest[:8], "big") < share * 2**64].append(example)
-  return sides
 
 
 def find_shared(

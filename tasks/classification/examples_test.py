@@ -104,28 +104,6 @@ def test_labels_that_are_refused(labels, message):
   assert len(examples.find_labels(("a", "a, c", "c|d"), "a.tsv")) == 3
 
 
-def test_hold_out():
-  rows = [Example(str(i), f"text {i}", None, "ab"[i % 2]) for i in range(300)]
-  train, dev = map(list, examples.hold_out(rows, 0.2))
-  assert sorted(train + dev, key=rows.index) == rows
-  # Three standard deviations of the binomial distribution, sqrt(300 * 0.16).
-  assert abs(len(dev) - 60) < 21
-  # Neither the order nor the other rows matter.
-  assert list(examples.hold_out(rows[::-3], 0.2)[1]) == [
-    row for row in rows[::-3] if row in dev
-  ]
-  # A larger share holds out the same rows, and others.
-  assert set(dev) < set(examples.hold_out(rows, 0.3)[1])
-  # Equal texts stay together; a pair is another text.
-  for row, side in ((train[0], train), (dev[0], dev)):
-    again = Example("x", row.text_a, None, "c")
-    found = examples.hold_out([*rows, again], 0.2)
-    assert [again in x for x in found] == [side is train, side is dev]
-  pairs = [Example(row.guid, row.text_a, "b", row.label) for row in rows]
-  numbers = {row.guid for row in examples.hold_out(pairs, 0.2)[1]}
-  assert numbers != {row.guid for row in dev}
-
-
 def test_rows_that_are_in_two_files(tmp_path):
   train = [
     Example("0", "A  day", "B", "x", "train.tsv, line 2"),

@@ -128,7 +128,7 @@ class MultiLabelTask(task_lib.OwnTask):
   def label_columns(self) -> list[str]:
     return self.options.label_column.split(",")
 
-  def _names(self, examples: Sequence[common.TextExample]) -> set[Any]:
+  def names(self, examples: Sequence[common.TextExample]) -> set[Any]:
     return {*itertools.chain(*(e.label or () for e in examples))}
 
   def _find_labels(self, path: str) -> tuple[str, ...]:

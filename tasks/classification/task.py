@@ -16,7 +16,7 @@ from official_albert import checkpoints, modeling, tfrecords, tokenization
 from official_albert.tasks import common
 from official_albert.tasks.classification import examples as examples_lib
 from official_albert.tasks.classification import glue
-from official_albert.tasks.common import finetuning_task
+from official_albert.tasks.common import finetuning_task, own_files
 
 
 def scores(
@@ -162,7 +162,7 @@ class GlueTask(TextTask):
     return paths
 
 
-class OwnTask(TextTask):
+class OwnTask(own_files.OwnFiles, TextTask):
   """The user's own tables.
 
   Without `TaskOptions.labels`, the training data is read to find the classes.
@@ -180,26 +180,14 @@ class OwnTask(TextTask):
       self.labels = self._find_labels(self.sources("train")[0])
 
   def _find_labels(self, path: str) -> tuple[str, ...]:
-    return examples_lib.find_labels(self._names(self.examples("train")), path)
+    return examples_lib.find_labels(self.names(self.examples("train")), path)
 
-  def _names(self, examples: Sequence[common.TextExample]) -> set[Any]:
-    """Returns the labels that occur."""
+  make_list = staticmethod(examples_lib.store)
+
+  def names(self, examples: Sequence[common.TextExample]) -> set[Any]:
+    if self._is_regression:
+      return set()
     return {e.label for e in examples if e.label is not None}
-
-  def _is_shared(self, split: str) -> bool:
-    """Whether a split is a part of the training file."""
-    return bool(self.options.dev_share) and split not in self.test_splits
-
-  def sources(self, split: str) -> list[str]:
-    if self._is_shared(split):
-      split = "train"
-    advice = ", or --dev_share to hold out rows of --train_file"
-    if not self.options.file_of(split):
-      raise FileNotFoundError(
-        f"--task={self.name} needs --{split}_file"
-        f"{advice if split == 'dev' else ''}."
-      )
-    return [self.options.file_of(split)]
 
   def read(self, split: str) -> Sequence[common.TextExample]:
     path, columns = self.sources(split)[0], self._columns(split)
@@ -221,7 +209,7 @@ class OwnTask(TextTask):
         f"{path}: no {self.options.label_column} is one of the training data, "
         "so these rows are predicted, but not scored"
       )
-    return self._side(examples, split) if self._is_shared(split) else examples
+    return self.side(examples, split) if self.is_shared(split) else examples
 
   def _invalid_rows(self) -> common.InvalidRows:
     return common.InvalidRows(self.options.skip_invalid)
@@ -286,25 +274,6 @@ class OwnTask(TextTask):
         f"{first}: leave them out of one of the files"
       )
 
-  def _side(
-    self, examples: Sequence[common.TextExample], split: str
-  ) -> Sequence[common.TextExample]:
-    """Returns the examples of the training file that belong to a split."""
-    share, path = self.options.dev_share, self.sources(split)[0]
-    train, dev = examples_lib.hold_out(examples, share)
-    counts = f"{len(dev):,} of the {len(examples):,} rows of {path}"
-    lost = self._names(dev) - self._names(train)
-    if not (train and dev) or lost and not self._is_regression:
-      raise ValueError(
-        f"--dev_share={share:g} holds out {counts}, but both sides need rows, "
-        "and the training rows of each label: give another share, or "
-        "--dev_file."
-      )
-    if split == "train":
-      return train
-    self.options.note(f"--dev_share={share:g}: {counts} are held out")
-    return dev
-
   def build_model(self) -> modeling.AlbertForSequenceClassification:
     """Standardizes the numbers of a regression; the original does not."""
     model = super().build_model()
@@ -319,9 +288,3 @@ class OwnTask(TextTask):
     if any(found.values()):
       described["left_out"] = found
     return described
-
-  def record_settings(self, split: str) -> dict[str, Any]:
-    settings = super().record_settings(split)
-    if self._is_shared(split):
-      settings["dev_share"] = self.options.dev_share
-    return settings

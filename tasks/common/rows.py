@@ -55,6 +55,11 @@ class TextExample:
   # Not in records, whose folder's name has a hash of the rest.
   where: str = dataclasses.field(default="", repr=False, compare=False)
 
+  @property
+  def texts(self) -> list[Optional[str]]:
+    """Both texts."""
+    return [self.text_a, self.text_b]
+
 
 class Record(NamedTuple):
   """A row: its file and line, for messages, and its values by column."""

@@ -305,6 +305,7 @@ _CONFIG = toy_models.config(31, 9, num_hidden_groups=2)
 @pytest.mark.parametrize("head", sorted(checkpoints.HEADS))
 def test_the_table_has_every_variable_of_every_model(head):
   sizes = {"classification": 3, "multi_label": 3, "regression": 1}
+  sizes["token_classification"] = 5
   classes = sizes.get(head, 0)
   model = make_model(head, _CONFIG, classes)
   prefix = "" if hasattr(model, "albert") else "albert/"
@@ -410,6 +411,7 @@ model.save_pretrained(folder)
       "AlbertForSequenceClassification",
       {"num_labels": 3, "problem_type": "multi_label_classification"},
     ),
+    ("AlbertForTokenClassification", {"num_labels": 5}),
     ("AlbertForMultipleChoice", {"inner_group_num": 2}),
     ("AlbertForQuestionAnswering", {}),
   ],

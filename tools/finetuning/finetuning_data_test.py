@@ -15,7 +15,7 @@ import pytest
 from official_albert import AlbertConfig, checkpoints
 from official_albert.files import write_json
 from official_albert.tasks import common, registry
-from official_albert.tasks.classification import examples as examples_lib
+from official_albert.tasks.common import own_files
 from official_albert.tools.testing import toy_data, toy_runs
 
 _COLUMNS = {"text": "review", "text_b": "text_b", "label": "mood", "id": ""}
@@ -113,7 +113,7 @@ def test_dev_data_from_the_training_file(data):
 )
 def test_shares_that_leave_nothing(data, share, message):
   rows = [common.TextExample("", f"t{i}", None, "c") for i in range(8)]
-  _, held_out = examples_lib.hold_out(rows, 0.5)
+  _, held_out = own_files.hold_out(rows, 0.5)
   lines = [f"{'ab'[i % 2]}\tother {i}\n" for i in range(7)]
   lines.append(f"c\t{held_out[0].text_a}\n")
   (data / "train.tsv").write_text("mood\treview\n" + "".join(lines))

@@ -1,0 +1,80 @@
+"""The user's own files of a fine-tuning task: one for each split.
+
+Without a dev file, a share of the training file is held out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any, Callable, Iterable, Sequence
+
+from official_albert.tasks.common import finetuning_task
+
+
+def hold_out(
+  examples: Iterable[Any], share: float, make_list: Callable[[], Any] = list
+) -> tuple[Any, Any]:
+  """Splits examples into those to train on and those to evaluate.
+
+  A hash of the `texts` of an example decides about it, so its side depends
+  neither on the order nor on the number of the others. Equal texts are on the
+  same side, also with different labels. The number of held-out examples is
+  therefore only close to `share`, a number between 0 and 1, and classes are not
+  stratified.
+  """
+  sides = make_list(), make_list()
+  for example in examples:
+    digest = hashlib.sha256(json.dumps(example.texts).encode()).digest()
+    sides[int.from_bytes(digest[:8], "big") < share * 2**64].append(example)
+  return sides
+
+
+class OwnFiles(finetuning_task.FinetuningTask):
+  """Reads --train_file, --dev_file or --dev_share, and --test_file.
+
+  Its examples have `texts`, a list. `make_list` makes a list of examples.
+  """
+
+  make_list: Callable[[], Any] = list
+
+  def names(self, examples: Sequence[Any]) -> set[Any]:
+    """Returns the classes that occur."""
+    raise NotImplementedError
+
+  def is_shared(self, split: str) -> bool:
+    """Whether a split is a part of the training file."""
+    return bool(self.options.dev_share) and split not in self.test_splits
+
+  def sources(self, split: str) -> list[str]:
+    if self.is_shared(split):
+      split = "train"
+    advice = ", or --dev_share to hold out rows of --train_file"
+    if not self.options.file_of(split):
+      raise FileNotFoundError(
+        f"--task={self.name} needs --{split}_file"
+        f"{advice if split == 'dev' else ''}."
+      )
+    return [self.options.file_of(split)]
+
+  def side(self, examples: Sequence[Any], split: str) -> Sequence[Any]:
+    """Returns the examples of the training file that belong to a split."""
+    share, path = self.options.dev_share, self.sources(split)[0]
+    train, dev = hold_out(examples, share, self.make_list)
+    counts = f"{len(dev):,} of the {len(examples):,} rows of {path}"
+    if not (train and dev) or self.names(dev) - self.names(train):
+      raise ValueError(
+        f"--dev_share={share:g} holds out {counts}, but both sides need rows, "
+        "and the training rows of each label: give another share, or "
+        "--dev_file."
+      )
+    if split == "train":
+      return train
+    self.options.note(f"--dev_share={share:g}: {counts} are held out")
+    return dev
+
+  def record_settings(self, split: str) -> dict[str, Any]:
+    settings = super().record_settings(split)
+    if self.is_shared(split):
+      settings["dev_share"] = self.options.dev_share
+    return settings
