@@ -18,6 +18,7 @@ from absl import flags
 
 from official_albert import settings
 from official_albert.tools.cli import command_line, encoder_flags, path_flags
+from official_albert.tools.conversion import model_card
 
 _CHECKPOINT = path_flags.define_shared("checkpoint")
 _TO = flags.DEFINE_enum(
@@ -49,6 +50,13 @@ _HF_PYTHON = path_flags.define(
   "An interpreter with torch and transformers to compare outputs; by default "
   "this one, if it has them.",
 )
+_PUSH_TO = flags.DEFINE_string(
+  "push_to",
+  "",
+  "USER/NAME: upload the output of --to=hf to this repository of the Hugging "
+  "Face Hub, which is made private if it is new.",
+)
+_CARD = path_flags.define_settings(model_card.Card)
 
 if __name__ == "__main__":
   flags.mark_flags_as_required(["to", "input", "output"])
@@ -67,6 +75,8 @@ def main(_) -> None:
     config_file=encoder_flags.CONFIG_FILE.value,
     tokenizer=encoder_flags.chosen_tokenizer(),
     hf_python=_HF_PYTHON.value,
+    card=model_card.Card(**{name: x.value for name, x in _CARD.items()}),
+    push_to=_PUSH_TO.value,
     checkpoint=_CHECKPOINT.value,
   )
   print(json.dumps(report, indent=2))

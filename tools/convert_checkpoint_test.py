@@ -37,14 +37,19 @@ def test_commands(tmp_path):
       "are two tokenizers for one model",
     ),
     (line("--spm_model_file=/none"), "the tokenizer /none does not exist"),
+    (line("--push_to=toy"), "--push_to=toy is not USER/NAME"),
+    (line("--license=mit", to="tf1"), "a model card need --to=hf"),
+    (line(input="kaggle://a/b"), "'kaggle://a/b' names no model: give hf://"),
   ]
   before = sorted(os.listdir(tmp_path))
   (good,) = many_commands.run(
-    "convert_checkpoint", [line(spm, "--nodo_lower_case", output="out")]
+    "convert_checkpoint",
+    [line(spm, "--nodo_lower_case", "--license=mit", output="out")],
   )
   report = json.loads(good.out)
   assert report["matched"] == 33 and not report["missing"]
   settings = (tmp_path / "out" / "tokenizer_config.json").read_text()
   assert '"do_lower_case": false' in settings
+  assert 'license: "mit"' in (tmp_path / "out" / "README.md").read_text()
   many_commands.check_refusals("convert_checkpoint", wrong)
   assert sorted(os.listdir(tmp_path)) == sorted([*before, "out"])

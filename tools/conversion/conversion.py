@@ -16,12 +16,15 @@ import numpy as np
 
 from official_albert import checkpoints, files, modeling
 from official_albert.inference import make_model
+from official_albert.tasks import trained_run
+from official_albert.tools.conversion import model_card
 
-REPORT_FILE = "conversion.json"
+REPORT_FILE = model_card.REPORT_FILE
 # The error of our outputs may be this many times that of transformers in
 # float32, which may be small by chance. Measured with the statistics of trained
 # weights: both have 1e-7 to 7e-7; the other GELU has 8e-6 or more.
 _NOISE_FACTOR, _LEAST_NOISE = 8, 1e-6
+_NO_CARD = model_card.Card()
 _HF_SCRIPT = os.path.join(os.path.dirname(__file__), "hf_outputs.py")
 
 
@@ -32,12 +35,14 @@ def convert(
   *,
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
   hf_python: str = "",
+  card: model_card.Card = _NO_CARD,
+  push_to: str = "",
   **options: Any,
 ) -> dict[str, Any]:
   """Converts a checkpoint; `output` exists only if it was verified.
 
   The arguments are the flags of tools.convert_checkpoint; `options` are those
-  of `checkpoints.open`.
+  of `checkpoints.open`. With `push_to`, the folder is uploaded at the end.
 
   Returns the content of conversion.json: `source` and `target` (format and
   path), `head`, `matched` (number of variables that were read), the names that
@@ -47,6 +52,10 @@ def convert(
   again and are equal.
   """
   files.check_new_folder(output, "--output")
+  if target != "hf" and (push_to or card != _NO_CARD):
+    raise ValueError("--push_to and a model card need --to=hf.")
+  if push_to:
+    model_card.check_push(push_to)
   with checkpoints.open(input_path, **options) as checkpoint:
     if checkpoint.head_problem and options.get("head") != "none":
       raise ValueError(
@@ -91,6 +100,15 @@ def convert(
         "notes": checkpoint.notes,
       }
       files.write_json(os.path.join(folder, REPORT_FILE), report)
+      if target == "hf":
+        name = push_to or os.path.basename(output.rstrip("/"))
+        results: trained_run.Results = {}
+        if checkpoint.head != "none" and not options.get("checkpoint"):
+          results = trained_run.read_results(checkpoint.folder)
+        text = model_card.write(card, name, checkpoint, results)
+        files.write_text(os.path.join(folder, model_card.CARD_FILE), text)
+  if push_to:
+    report["pushed_to"] = model_card.push(output, push_to)
   return report
 
 

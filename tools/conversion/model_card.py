@@ -1,0 +1,204 @@
+"""The model card of a Hugging Face folder, and its upload to their Hub.
+
+Source: the metadata of model cards, huggingface.co/docs/hub/model-cards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from typing import TYPE_CHECKING, Mapping
+
+from official_albert import files
+from official_albert.settings import setting
+
+if TYPE_CHECKING:  # Flags are parsed before TensorFlow is loaded.
+  from official_albert import checkpoints
+
+CARD_FILE, REPORT_FILE = "README.md", "conversion.json"
+_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+# Of heads that are no classification of texts.
+_PIPELINES = {
+  "none": "feature-extraction",
+  "pretraining": "fill-mask",
+  "masked_lm": "fill-mask",
+  "multiple_choice": "multiple-choice",
+  "squad1": "question-answering",
+  "token_classification": "token-classification",
+}
+_TEXT = """\
+# {name}
+
+An [ALBERT](https://arxiv.org/abs/1909.11942), `{architecture}` in transformers.
+
+| | |
+|---|---|
+| layers, which share their weights | {config.num_hidden_layers} |
+| hidden size, embedding size | {config.hidden_size}, {config.embedding_size} |
+| pieces | {config.vocab_size:,} |
+| parameters of the encoder | {parameters:,} |
+| most tokens | {config.max_position_embeddings} |
+| classes | {labels} |
+
+## Use
+
+```python
+from transformers import AutoTokenizer, {architecture}
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = {architecture}.from_pretrained("{name}")
+```
+
+Or in TensorFlow, by the package official_albert:
+
+```python
+import official_albert
+
+model = official_albert.load("{name}")
+print(model)  # What it answers.
+```
+
+## Training data
+
+{data}
+{results}"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+  """What the model card of --to=hf says that no checkpoint knows."""
+
+  license: str = setting(
+    "", "For the model card: the license's name on the Hub, as in apache-2.0."
+  )
+  language: str = setting(
+    "", "For the model card: codes of languages, as in en,de."
+  )
+  base_model: str = setting(
+    "", "For the model card: the Hub's name of the model that was fine-tuned."
+  )
+  datasets: str = setting(
+    "", "For the model card: names of the training data, with commas between."
+  )
+
+
+def write(
+  card: Card,
+  name: str,
+  checkpoint: checkpoints.PortableCheckpoint,
+  results: Mapping[str, Mapping[str, float]],
+) -> str:
+  """Returns the text of the card.
+
+  Args:
+    card: what the user says.
+    name: USER/NAME on the Hub, or the name of the folder.
+    checkpoint: the model, with a head that Hugging Face has.
+    results: the content of the eval_results.json of the model.
+  """
+  from official_albert import checkpoints  # Programs parse flags before.
+
+  task = (checkpoint.record.get("data") or {}).get("task", "")
+  datasets = _items(card.datasets)
+  kind = _PIPELINES.get(checkpoint.head, "text-classification")
+  rows, found, metrics = [], [], set()
+  for split, scores in results.items():
+    scores = {
+      x: y
+      for x, y in scores.items()
+      if not x.endswith("threshold") and math.isfinite(y)
+    }
+    metrics |= {*scores}
+    rows += [f"| {split} | {x} | {y:.4g} |" for x, y in scores.items()]
+    data = {"name": task, "type": (*datasets, task)[0], "split": split}
+    values = [{"type": x, "value": y} for x, y in scores.items()]
+    found.append({"task": {"type": kind}, "dataset": data, "metrics": values})
+  metadata = {
+    "library_name": "transformers",
+    "pipeline_tag": kind,
+    "tags": ["albert"],
+    "license": card.license,
+    "language": _items(card.language),
+    "base_model": card.base_model,
+    "datasets": datasets,
+    "metrics": sorted(metrics),
+    "model-index": [{"name": name, "results": found}] if found else [],
+  }
+  # Each value is JSON, which YAML includes.
+  head = [f"{x}: {json.dumps(y)}" for x, y in metadata.items() if y]
+  if rows:
+    title = f"## Results on {task}", "", "| split | metric | value |"
+    rows = ["", *title, "|---|---|---|", *rows, ""]
+  config = checkpoint.config
+  text = _TEXT.format(
+    name=name,
+    architecture=checkpoints.ARCHITECTURES[checkpoint.head],
+    config=config,
+    parameters=config.parameter_count(),
+    labels=", ".join(checkpoint.labels) or "without names",
+    data=", ".join(datasets) or "Not recorded.",
+    results="\n".join(rows),
+  )
+  return "\n".join(["---", *head, "---", "", text])
+
+
+def _items(text: str) -> list[str]:
+  return [x.strip() for x in text.split(",") if x.strip()]
+
+
+def check_push(name: str) -> None:
+  """Refuses a push that cannot succeed, before any work.
+
+  Raises:
+    ValueError, OSError: the name, the library, the token or the Hub is missing.
+  """
+  if not _NAME.fullmatch(name):
+    raise ValueError(f"--push_to={name} is not USER/NAME.")
+  try:
+    import huggingface_hub
+  except ModuleNotFoundError as error:
+    raise ValueError(
+      "--push_to needs the package huggingface_hub: pip install "
+      "huggingface_hub."
+    ) from error
+  if not huggingface_hub.get_token():
+    raise ValueError(
+      f"--push_to={name} needs a token: run `hf auth login`, or set HF_TOKEN."
+    )
+  try:
+    huggingface_hub.HfApi().whoami()
+  except Exception as error:  # Of the library's HTTP client.
+    raise OSError(
+      f"the Hugging Face Hub does not accept your token ({_line(error)}): run "
+      "`hf auth login` again."
+    ) from error
+
+
+def push(folder: str, name: str) -> str:
+  """Uploads a folder to a repository, made private if new; returns its URL.
+
+  Raises:
+    OSError: the upload failed.
+  """
+  import huggingface_hub
+
+  api = huggingface_hub.HfApi()
+  try:
+    with files.local_copy(folder) as path:
+      api.create_repo(name, private=True, exist_ok=True)
+      # The report has paths of this machine.
+      api.upload_folder(
+        repo_id=name, folder_path=path, ignore_patterns=[REPORT_FILE]
+      )
+  except Exception as error:  # Of the library's HTTP client.
+    raise OSError(
+      f"{folder} is written, but was not pushed to {name} ({_line(error)}): "
+      f"run `hf upload {name} {folder}`."
+    ) from error
+  return f"{api.endpoint}/{name}"
+
+
+def _line(error: Exception) -> str:
+  return str(error).strip().partition("\n")[0][:200]
