@@ -57,6 +57,10 @@ _OWN = (
   "skip_invalid",
 )
 _OWN_PAIR = (*_OWN, "text_b_column")
+_OWN_HEADS = {
+  "classification": ("class_weights",),
+  "multi_label": ("class_weights", "label_separator"),
+}
 # Of the tasks that predict classes or a number for texts.
 TEXT_HEADS = ("classification", "regression", "multi_label")
 TAGS_HEAD = "token_classification"
@@ -83,7 +87,7 @@ TASKS: dict[str, TaskKind] = {
       else "classification.multi_label:MultiLabelTask",
       head,
       roles,
-      (*flags, *["label_separator"] * (head == "multi_label")),
+      (*flags, *_OWN_HEADS.get(head, ())),
     )
     for pair, roles, flags in (("", TEXT, _OWN), ("pair_", PAIR, _OWN_PAIR))
     for head in TEXT_HEADS

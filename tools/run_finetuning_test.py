@@ -136,6 +136,12 @@ def test_everything_at_once(whole):
   assert record["settings"]["learning_rate"] == 0.003
   names = {path.name for path in model_dir.iterdir()}
   assert {"albert_config.json", "tokenizer.model", "best"} < names
+  report = read(model_dir, "classification_report.dev.json")
+  assert report["classes"]["bad"]["support"] == 11
+  matrix = np.array(report["confusion_matrix"])
+  assert matrix.trace() == right.sum() and matrix.sum() == 21
+  assert {"classification_report.dev.txt", "confusion_matrix.dev.png"} < names
+  assert "classification_report.test.json" not in names  # It has no labels.
 
 
 def test_a_trained_run_evaluates_and_predicts_other_data(
@@ -194,6 +200,7 @@ _FOREIGN = ["--train_file=F/foreign.tsv", "--dev_file=F/foreign.tsv"]
 _SHARE = ["--dev_file=", "--dev_share=0.2"]
 # The same in the folder of a run.
 _REFUSALS_OF_A_RUN = [
+  (["--class_weights=bad=2"], "class_weights was None at the last start"),
   (
     ["--task=text_pair_classification", "--text_b_column=mood2", *_PAIRS],
     "data.task was 'text_classification' at the last start",

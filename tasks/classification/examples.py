@@ -6,9 +6,12 @@ Each split is a separate table (see `tasks/common/rows.py`).
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
 from typing import Callable, Iterable, Mapping, Optional, Sequence, Union
+
+import numpy as np
 
 from official_albert import files
 from official_albert import labels as labels_lib
@@ -139,6 +142,24 @@ def _hash_texts(example: TextExample) -> int:
       for text in (example.text_a, example.text_b or "")
     )
   )
+
+
+def read_weights(text: str, labels: Sequence[str]) -> np.ndarray:
+  """Returns the weights <float32>[L] of `LABEL=WEIGHT,...`; 1 is not named."""
+  weights = dict.fromkeys(labels, 1.0)
+  for part in text.split(","):
+    label, _, number = part.rpartition("=")
+    try:
+      weight = float(number)
+    except ValueError:
+      weight = math.nan
+    if label not in weights or not 0 < weight < math.inf:
+      raise ValueError(
+        f"--class_weights has {part!r}, but takes balanced or LABEL=WEIGHT,... "
+        f"of {files.quote(*labels)}, with positive weights."
+      )
+    weights[label] = weight
+  return np.array([*weights.values()], np.float32)
 
 
 def find_labels(found: Iterable[str], path: str) -> tuple[str, ...]:

@@ -153,8 +153,9 @@ class MultiLabelTask(task_lib.OwnTask):
     self, model: tf.keras.Model, outputs: Any, batch: Any, training: bool
   ) -> finetuning_task.Losses:
     """Returns the summed cross entropy in nats, a mean over the labels."""
-    entropies = tf.nn.sigmoid_cross_entropy_with_logits(
-      batch["label_ids"], outputs["logits"]
+    weights = 1.0 if self.class_weights is None else self.class_weights
+    entropies = tf.nn.weighted_cross_entropy_with_logits(
+      batch["label_ids"], outputs["logits"], weights
     )
     losses = tf.reduce_mean(entropies, axis=-1)
     return {self.name: tf.reduce_sum(losses * batch["example_weight"])}, {}
@@ -180,6 +181,18 @@ class MultiLabelTask(task_lib.OwnTask):
       for label, value in zip(self.labels or (), self._thresholds):
         thresholds[f"{label}{common.THRESHOLD}"] = float(value)
     return {**scores(predicted, gold, self._thresholds), **thresholds}
+
+  def balanced_weights(self) -> np.ndarray:
+    """Returns how many texts lack a label for each that has it."""
+    gold = self.gold("train")
+    counts = gold.sum(axis=0)
+    return np.maximum(len(gold) - counts, 1) / np.maximum(counts, 1)
+
+  def row_weights(self, batch: Any) -> tf.Tensor:
+    return batch["example_weight"]
+
+  def decided(self, split: str, answers: Any) -> tuple[np.ndarray, np.ndarray]:
+    return self.gold(split), answers.values >= self._thresholds
 
   def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
     answers = dataclasses.replace(answers, thresholds=self._thresholds)

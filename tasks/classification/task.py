@@ -8,9 +8,18 @@ from __future__ import annotations
 
 import functools
 import warnings
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import (
+  Any,
+  Callable,
+  Iterable,
+  Iterator,
+  Mapping,
+  Optional,
+  Sequence,
+)
 
 import numpy as np
+import tensorflow as tf
 
 from official_albert import checkpoints, modeling, tfrecords, tokenization
 from official_albert.tasks import common
@@ -168,6 +177,8 @@ class OwnTask(own_files.OwnFiles, TextTask):
   Without `TaskOptions.labels`, the training data is read to find the classes.
   """
 
+  make_list = staticmethod(examples_lib.store)
+
   def __init__(self, name: str, options: common.TaskOptions):
     super().__init__(name, options)
     self._is_regression = name.endswith("regression")
@@ -182,7 +193,31 @@ class OwnTask(own_files.OwnFiles, TextTask):
   def _find_labels(self, path: str) -> tuple[str, ...]:
     return examples_lib.find_labels(self.names(self.examples("train")), path)
 
-  make_list = staticmethod(examples_lib.store)
+  @functools.cached_property
+  def class_weights(self) -> Optional[np.ndarray]:
+    """The weights <float32>[L] of the classes in the loss, if given."""
+    text = self.options.class_weights
+    if text == "balanced":
+      return self.balanced_weights().astype(np.float32)
+    return examples_lib.read_weights(text, self.labels or ()) if text else None
+
+  def balanced_weights(self) -> np.ndarray:
+    """Returns weights with which each class has the same sum."""
+    counts = np.bincount(self.gold("train"), minlength=len(self.labels or ()))
+    return counts.sum() / (len(counts) * np.maximum(counts, 1))
+
+  def row_weights(self, batch: Any) -> tf.Tensor:
+    """The mean loss is that of torch's CrossEntropyLoss: a weighted mean."""
+    weights = super().row_weights(batch)
+    if self.class_weights is not None:
+      weights *= tf.gather(self.class_weights, batch["label_ids"])
+    return weights
+
+  def model_settings(self) -> dict[str, Any]:
+    settings = super().model_settings()
+    if self.class_weights is not None:
+      settings["class_weights"] = [float(x) for x in self.class_weights]
+    return settings
 
   def names(self, examples: Sequence[common.TextExample]) -> set[Any]:
     if self._is_regression:
@@ -251,6 +286,10 @@ class OwnTask(own_files.OwnFiles, TextTask):
       raise ValueError(
         f"--id_column={name}: none of the files has this column."
       )
+    if "train" in splits and self.class_weights is not None:
+      weights = zip(self.labels or (), self.class_weights)
+      shown = ", ".join(f"{label} {weight:.4g}" for label, weight in weights)
+      self.options.note(f"{self.name}: weights in the loss: {shown}")
     for split in splits if "train" in splits else ():
       if split not in ("train", *self._compared):
         self._compare(split)

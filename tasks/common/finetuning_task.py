@@ -314,6 +314,16 @@ class FinetuningTask(abc.ABC):
   def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
     """Writes the files of a split and returns their paths."""
 
+  def decided(
+    self, split: str, answers: Any
+  ) -> Optional[tuple[np.ndarray, np.ndarray]]:
+    """Returns the correct and the predicted classes of a scored split.
+
+    Both are <int>[N], or 0 and 1 [N, L] where each of L labels is decided on
+    its own; None if nothing is classified.
+    """
+    return None
+
   def majority(self, split: str) -> dict[str, float]:
     """Returns the metrics of the most frequent answer; {} if meaningless."""
     return {}
@@ -390,6 +400,13 @@ class LabelTask(FinetuningTask):
     class_of = {None: 0, **{label: i for i, label in enumerate(self.labels)}}
     return np.fromiter((class_of[label] for label in labels), np.int64)
 
+  def row_weights(self, batch: Batch) -> tf.Tensor:
+    """Returns the weight <float32>[B] of each example in the loss."""
+    return batch["example_weight"]
+
+  def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
+    return {self.name: tf.reduce_sum(self.row_weights(batch))}
+
   def is_labeled(self, split: str) -> bool:
     return super().is_labeled(split) or all(
       example.label is not None for example in self.examples(split)
@@ -410,16 +427,16 @@ class LabelTask(FinetuningTask):
     In training, the accuracy is the metric of labels.
     """
     logits, metrics = outputs["logits"], {}
-    labels, weights = batch["label_ids"], batch["example_weight"]
+    labels = batch["label_ids"]
     if self.labels is None:
       std = model.classifier.target_std
       losses = tf.square((logits[:, 0] - labels) / std)
     else:
       losses = modeling.cross_entropy(logits, labels)
       if training:
-        accuracy = accuracy_sums(logits, labels, weights)
+        accuracy = accuracy_sums(logits, labels, batch["example_weight"])
         metrics[f"{self.name}_accuracy"] = accuracy
-    return {self.name: tf.reduce_sum(losses * weights)}, metrics
+    return {self.name: tf.reduce_sum(losses * self.row_weights(batch))}, metrics
 
   def predictions(
     self, model: tf.keras.Model, outputs: Any, batch: Batch
@@ -445,6 +462,13 @@ class LabelTask(FinetuningTask):
         "data that were predicted."
       )
     return self.metrics(split, self.decisions(answers.values))
+
+  def decided(
+    self, split: str, answers: Any
+  ) -> Optional[tuple[np.ndarray, np.ndarray]]:
+    if self.labels is None:
+      return None
+    return self.gold(split), self.decisions(answers.values)
 
   def decisions(self, values: np.ndarray) -> np.ndarray:
     """Returns what `metrics` takes, given the values of a table."""

@@ -86,6 +86,12 @@ class TaskOptions:
   label_separator: str = setting(
     ",", "What separates the labels in a cell of several."
   )
+  class_weights: str = setting(
+    "",
+    "Weights of the classes in the loss: balanced, by their numbers in the "
+    "training data, or LABEL=WEIGHT,..., where others have 1; for several "
+    "labels of a text, of the texts that have the label.",
+  )
   id_column: str = setting("", "Column of the ids; by default the row numbers.")
   cache_dir: str = setting(
     "",

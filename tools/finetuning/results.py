@@ -17,6 +17,7 @@ from official_albert.tasks import squad, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tasks.common import finetuning_task
 from official_albert.tools.cli import printing
+from official_albert.tools.finetuning import report
 
 PREDICTIONS_FOLDER = "predictions"
 _LOWEST_IS_BEST = ("mean_squared_error", "missing")
@@ -69,6 +70,8 @@ def predict(
       files.make_folder(predictions)
       for path in task.write_answers(split, answers, predictions):
         print(f"wrote {path}", flush=True)
+      if split in eval_splits and (decided := task.decided(split, answers)):
+        report.write(folder, split, task.labels or (), *decided)
       if split in eval_splits[-1:]:
         trained_run.write_results(folder, results)
   return results

@@ -1,0 +1,85 @@
+"""A report of each class, and which classes are confused, as files."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import Sequence
+
+import numpy as np
+
+from official_albert import files
+from official_albert.tools.cli import printing
+
+_COLUMNS = ("precision", "recall", "f1", "support")
+_MOST_NUMBERS = 30  # Classes of a figure with numbers.
+
+
+def write(
+  folder: str,
+  split: str,
+  labels: Sequence[str],
+  gold: np.ndarray,
+  predicted: np.ndarray,
+) -> list[str]:
+  """Writes the report of a split, and returns the paths of its files.
+
+  `classification_report.SPLIT.txt` is a table of precision, recall, F1 and the
+  number of examples, by class; 0 / 0 is 0. The `.json` has also the confusion
+  matrix, with a row for each correct class, and `confusion_matrix.SPLIT.png`
+  draws it. Of several labels, there is a matrix of two classes for each label,
+  and no figure.
+
+  Args:
+    folder: of the files.
+    split: the name of the split.
+    labels: the names of the classes.
+    gold: the correct classes <int>[N], or 0 and 1 of each label [N, L].
+    predicted: the same of the predictions.
+  """
+  import sklearn.metrics  # It takes long.
+
+  several, numbers = gold.ndim > 1, range(len(labels))
+  values = sklearn.metrics.precision_recall_fscore_support(
+    gold, predicted, labels=numbers, zero_division=0
+  )
+  classes = {
+    label: {**dict(zip(_COLUMNS, map(float, row))), "support": int(row[-1])}
+    for label, row in zip(labels, zip(*values))
+  }
+  count = sklearn.metrics.confusion_matrix
+  if several:
+    count = sklearn.metrics.multilabel_confusion_matrix
+  matrix = count(gold, predicted, labels=numbers)
+  rows = [
+    [label, *(f"{x:.4f}" for x in row[:-1]), f"{row[-1]:,}"]
+    for label, row in ((k, [*x.values()]) for k, x in classes.items())
+  ]
+  path = os.path.join(folder, f"classification_report.{split}")
+  files.write_text(f"{path}.txt", printing.table(["", *_COLUMNS], rows) + "\n")
+  report = {"classes": classes, "confusion_matrix": matrix.tolist()}
+  files.write_json(f"{path}.json", report)
+  if several:
+    return [f"{path}.txt", f"{path}.json"]
+  figure = os.path.join(folder, f"confusion_matrix.{split}.png")
+  with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # Of letters that the font lacks.
+    _draw(figure, labels, matrix)
+  return [f"{path}.txt", f"{path}.json", figure]
+
+
+def _draw(path: str, labels: Sequence[str], matrix: np.ndarray) -> None:
+  """Draws the counts [L, L]; colors are shares of the correct class."""
+  shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
+  size = 3 + 0.4 * min(len(labels), _MOST_NUMBERS)
+  with printing.figure(path, size, size) as figure:
+    axis = figure.subplots()
+    axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axis.set_xticks(range(len(labels)), labels, rotation=90, parse_math=False)
+    axis.set_yticks(range(len(labels)), labels, parse_math=False)
+    axis.set_xlabel("predicted")
+    axis.set_ylabel("correct")
+    for (row, column), count in np.ndenumerate(matrix):
+      if len(labels) <= _MOST_NUMBERS:
+        color = "white" if shares[row, column] > 0.5 else "black"
+        axis.text(column, row, count, ha="center", va="center", color=color)
