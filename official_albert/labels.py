@@ -1,8 +1,8 @@
 """Labels of texts, in the forms in which users and Keras give them.
 
-A text has one class. Several classes of a text (multi-label classification) are
-another task; elsewhere they are refused by name, because a softmax over them
-would be trained without a word.
+A text has one class, or several labels (multi-label classification). Elsewhere
+than in the latter task, several are refused by name, because a softmax over
+them would be trained without a word.
 """
 
 from __future__ import annotations
@@ -113,6 +113,54 @@ def to_classes(y: Any, names: Sequence[str]) -> np.ndarray:
       f"{NO_MULTI_LABEL}, but have the shape {list(labels.shape)}."
     )
   return np.array([class_index(label, names) for label in labels], np.int32)
+
+
+def to_indicators(y: Any, names: Sequence[str]) -> np.ndarray:
+  """Returns 1.0 for each label of each text, else 0.0, <float32>[N, C].
+
+  `y` is an array [N, C] of 0 and 1, or has a list of labels for each text.
+
+  Raises:
+    ValueError: a label is unknown, or a text has none but no list either.
+  """
+  try:
+    array = np.asarray(y)
+  except ValueError:  # Lists of different lengths.
+    array = np.zeros(0)
+  has_numbers = array.dtype.kind in "biuf" and array.shape[1:] == (len(names),)
+  if has_numbers and np.isin(array, (0, 1)).all():
+    return array.astype(np.float32)
+  indicators = np.zeros([len(y), len(names)], np.float32)
+  for row, found in zip(indicators, y):
+    if not isinstance(found, (list, tuple, Set, np.ndarray)):
+      raise ValueError(
+        f"the labels of a text are {found!r:.80}, but must be a list of them; "
+        f"or give an array of 0 and 1, [N, {len(names)}]."
+      )
+    row[[class_index(label, names) for label in found]] = 1
+  return indicators
+
+
+def best_thresholds(probabilities: np.ndarray, gold: np.ndarray) -> np.ndarray:
+  """Returns the thresholds <float32>[L] with the highest F1 of each label.
+
+  Both arguments are [N, L]. A threshold lies in the middle between two
+  probabilities. Labels that do not occur have 0.5.
+  """
+  found = []
+  for values, is_label in zip(probabilities.T, gold.T > 0):
+    order = np.argsort(-values, kind="stable")
+    sorted_values = np.append(values[order].astype(np.float64), 0.0)
+    counts = np.arange(1, len(values) + 1)
+    f1 = 2 * np.cumsum(is_label[order]) / (counts + is_label.sum())
+    # A threshold cannot separate equal probabilities.
+    f1[sorted_values[:-1] == sorted_values[1:]] = -1
+    best = int(np.argmax(f1))
+    least, below = sorted_values[best : best + 2].astype(np.float32)
+    # The middle of neighbors in float32 may be `below`.
+    middle = max((least + below) / 2, np.nextafter(below, least))
+    found.append(middle if is_label.any() else 0.5)
+  return np.array(found, np.float32)
 
 
 def to_numbers(y: Any) -> np.ndarray:

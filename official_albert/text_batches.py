@@ -22,7 +22,8 @@ class Rows(NamedTuple):
 
   Attributes:
     features: the inputs of the model <int32>[N, S], padded.
-    targets: classes <int32>[N], or numbers <float32>[N].
+    targets: classes <int32>[N], numbers <float32>[N], or for several labels of
+      a text, 1.0 for each that it has, <float32>[N, C].
     weights: <float32>[N]; None for equal ones.
   """
 
@@ -78,6 +79,7 @@ def make_rows(
   y: Any,
   sample_weight: Any,
   labels: Optional[Sequence[str]],
+  multi_label: bool = False,
 ) -> Rows:
   """Checks labels and weights; `labels` are the classes, None for numbers."""
   if y is None:
@@ -85,16 +87,18 @@ def make_rows(
   count = len(features["input_ids"])
   if not count:
     raise ValueError("there are no texts.")
-  targets = (
-    labels_lib.to_numbers(y)
-    if labels is None
-    else labels_lib.to_classes(y, labels)
-  )
+  if labels is None:
+    targets = labels_lib.to_numbers(y)
+  elif multi_label:
+    targets = labels_lib.to_indicators(y, labels)
+  else:
+    targets = labels_lib.to_classes(y, labels)
   weights = None
   if sample_weight is not None:
     weights = labels_lib.one_column(np.asarray(sample_weight, np.float32))
   for name, array in (("labels", targets), ("weights", weights)):
-    if array is not None and array.shape != (count,):
+    axes = 1 + (multi_label and array is targets)
+    if array is not None and (len(array), array.ndim) != (count, axes):
       raise ValueError(
         f"there are {count} texts, but the {name} have the shape "
         f"{list(array.shape)}: give one for each text."
@@ -155,7 +159,7 @@ def make_batches(
       yield (ids, *(array[batch] for array in others))
 
   spec = tf.TensorSpec([None, longest if has_one_length else None], tf.int32)
-  specs = [tf.TensorSpec([None], array.dtype) for array in others]
+  specs = [tf.TensorSpec([None, *x.shape[1:]], x.dtype) for x in others]
   dataset = tf.data.Dataset.from_generator(
     batches, output_signature=(dict.fromkeys(features, spec), *specs)
   )

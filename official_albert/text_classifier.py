@@ -107,8 +107,9 @@ class TextClassifier(modeling.FeatureModel):
   so are the labels. Those of a regression are numbers of any scale: the first
   `fit` standardizes them, and the outputs have their scale again.
 
-  A text has one class. Multi-label classification is not supported, and labels
-  with several classes for a text are refused.
+  A text has one class. With `multi_label`, it may have several labels or none:
+  then labels are a list of names for each text, or an array [N, C] of 0 and 1,
+  as scikit-learn's MultiLabelBinarizer makes it.
 
   A `.keras` file has everything, the tokenizer included.
   `tf.keras.models.load_model` reads it after `import official_albert`.
@@ -120,6 +121,8 @@ class TextClassifier(modeling.FeatureModel):
       regression.
     max_seq_length: the maximum number of tokens of a text or a pair, special
       ones included. Longer texts are truncated.
+    multi_label: whether a text may have several labels.
+    thresholds: the probability from which on a text has each of them.
     load_report: the `LoadReport` of `from_checkpoint`, else None.
   """
 
@@ -132,6 +135,8 @@ class TextClassifier(modeling.FeatureModel):
     labels: Optional[Sequence[Any]],
     max_seq_length: int = 128,
     classifier_dropout_prob: float = 0.1,
+    multi_label: bool = False,
+    thresholds: Union[float, Sequence[float]] = 0.5,
     **kwargs: Any,
   ):
     """Creates a model with random weights.
@@ -142,14 +147,19 @@ class TextClassifier(modeling.FeatureModel):
       labels: the names of two or more classes; None for a regression.
       max_seq_length: see the class.
       classifier_dropout_prob: the dropout rate of the pooled output.
+      multi_label: see the class.
+      thresholds: see the class; a number is that of all labels.
       **kwargs: arguments of `tf.keras.Model`.
     """
     super().__init__(config, **kwargs)
-    names = () if labels is None else labels_lib.names_of(labels)
+    is_regression = labels is None and not multi_label
+    names = () if is_regression else labels_lib.names_of(labels)
     config.check_fits(tokenizer.vocab_size, max_seq_length)
     tokenization.available_tokens(max_seq_length, texts=1)  # Checks it.
     self.tokenizer = tokenizer
     self.labels = names or None
+    self.multi_label = bool(multi_label)
+    self.thresholds = np.broadcast_to(thresholds, len(names)).tolist()
     self.max_seq_length = max_seq_length
     self.model = modeling.AlbertForSequenceClassification(
       config,
@@ -179,6 +189,8 @@ class TextClassifier(modeling.FeatureModel):
     if self.labels is None:
       return logits
     # Keras remembers the logits, and computes the cross entropy from them.
+    if self.multi_label:
+      return tf.keras.activations.sigmoid(logits)
     return tf.keras.activations.softmax(logits)
 
   def _features(self, x: Any) -> dict[str, np.ndarray]:
@@ -206,7 +218,10 @@ class TextClassifier(modeling.FeatureModel):
         )
       x, y, sample_weight, batch_size = text_batches.read_dataset(x, batch_size)
     features = self._features(x)
-    rows = text_batches.make_rows(features, y, sample_weight, self.labels)
+    names, multi_label = self.labels, self.multi_label
+    rows = text_batches.make_rows(
+      features, y, sample_weight, names, multi_label
+    )
     return rows, batch_size
 
   def _batches(
@@ -229,7 +244,8 @@ class TextClassifier(modeling.FeatureModel):
     The default optimizer is `AdamW` with a rate for the encoder's size, the
     default loss the sparse categorical cross entropy of probabilities [B, C]
     and indices [B], or the squared error; without metrics, the accuracy is
-    measured. Raises ValueError if a function takes one-hot labels.
+    measured. With `multi_label`, both are binary, of [B, C] and [B, C]. Raises
+    ValueError if a function takes one-hot labels.
     """
     if optimizer is None:
       size = self.config.hidden_size
@@ -237,6 +253,10 @@ class TextClassifier(modeling.FeatureModel):
       optimizer = training.AdamW(values["learning_rate"])
     if self.labels is None:
       loss = loss or "mean_squared_error"
+    elif self.multi_label:
+      loss = loss or "binary_crossentropy"
+      if metrics is None and weighted_metrics is None:
+        weighted_metrics = ["binary_accuracy"]
     else:
       loss = loss or "sparse_categorical_crossentropy"
       if metrics is None and weighted_metrics is None:
@@ -321,6 +341,8 @@ class TextClassifier(modeling.FeatureModel):
         )
       held_out, rows = rows.part(slice(count, None)), rows.part(slice(count))
     validation = held_out and self._batches(held_out, held_out_size)
+    if class_weight and self.multi_label:
+      raise ValueError("class_weight is for one class of a text: leave it out.")
     if class_weight:
       # Keras fails if there are weights of the texts, too.
       labels = self.labels or ()
@@ -391,9 +413,21 @@ class TextClassifier(modeling.FeatureModel):
 
     def answer(row):
       chances = dict(zip(labels, row.tolist()))
+      if self.multi_label:
+        chosen = itertools.compress(labels, row >= np.float32(self.thresholds))
+        return Classification([*chosen], chances)
       return Classification(labels[row.argmax()], chances)
 
     return self._answers(texts, texts_b, answer)
+
+  def choose_thresholds(self, x: Any, y: Any) -> None:
+    """Sets the `thresholds` with the highest F1 of each label on other texts.
+
+    `x` and `y` are those of `fit`, in lists or arrays.
+    """
+    gold = labels_lib.to_indicators(y, self.labels or ())
+    found = labels_lib.best_thresholds(self.predict(x, verbose=0), gold)
+    self.thresholds = found.tolist()
 
   def score(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
     """Returns the number of a text or a pair, or a list for a list.
@@ -446,9 +480,11 @@ class TextClassifier(modeling.FeatureModel):
       model = type(self.model).from_config(config)
       for name, variable in checkpoints.by_path(model).items():
         variable.assign(values[name])
-      module = serving.ServedTextTask(
-        model, file.make_layer(), self.max_seq_length, self.labels, pairs
-      )
+      parts = model, file.make_layer(), self.max_seq_length, self.labels, pairs
+      module = serving.ServedTextTask(*parts)
+      if self.multi_label:
+        thresholds = dict(zip(self.labels, self.thresholds))
+        module = serving.ServedMultiLabel(*parts, thresholds=thresholds)
       task = f"text_{'pair_' if pairs else ''}{module.kind}"
       source = serving.Source(module, task, "TextClassifier", file)
       serving.write_saved_model(source, filepath, signatures, precision)
@@ -461,6 +497,8 @@ class TextClassifier(modeling.FeatureModel):
       **super().get_config(),
       "labels": self.labels and list(self.labels),
       "max_seq_length": self.max_seq_length,
+      "multi_label": self.multi_label,
+      "thresholds": list(self.thresholds),
       "classifier_dropout_prob": self.model.classifier.dropout_prob,
       "tokenizer": {
         "kind": self.tokenizer.kind,
@@ -511,6 +549,7 @@ class TextClassifier(modeling.FeatureModel):
       config = dataclasses.replace(checkpoint.config, **_NO_DROPOUT)
       classifier = cls(config, tokenizer, labels, **kwargs)
       kind = "regression" if labels is None else "classification"
+      kind = "multi_label" if classifier.multi_label else kind
       head = checkpoints.Head(kind, tuple(classifier.labels or ()))
       report = checkpoints.fill(classifier.model, checkpoint, head)
     if any("/pooler/" in name for name in report.missing):

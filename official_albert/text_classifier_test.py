@@ -130,6 +130,79 @@ def test_metrics_and_losses_of_keras(trained):
     classifier.compile(loss=losses.CategoricalCrossentropy())
 
 
+SEVERAL = [["pos", "pos_pair"], [], ["neg"]] * 12
+SEVERAL_TEXTS = ["very good the", "mill was .", "bad the"] * 12
+NAMES = ("neg", "pos", "pos_pair")
+
+
+@pytest.fixture(scope="module")
+def several(tokenizer):
+  classifier = made(tokenizer, NAMES, multi_label=True)
+  classifier.compile(AdamW(0.01))
+  history = classifier.fit(
+    SEVERAL_TEXTS, SEVERAL, 6, 40, validation_split=0.25, verbose=0
+  )
+  return classifier, history.history
+
+
+def test_a_text_may_have_several_labels(several, tmp_path):
+  classifier, history = several
+  assert {*history} >= {"loss", "val_loss", "val_binary_accuracy"}
+  gold = np.array([[x in row for x in NAMES] for row in SEVERAL])
+  chances = classifier.predict(SEVERAL_TEXTS, verbose=0)
+  assert ((chances > 0.5) == gold).all()
+  # The loss is the mean over texts and labels, in any form of the labels.
+  right = -np.log(np.where(gold, chances, 1 - chances))
+  weights = np.linspace(0.5, 2, len(gold))
+  expected = (right.mean(axis=1) * weights).mean()
+  numbers = [np.flatnonzero(row) for row in gold]
+  dataset = tf.data.Dataset.from_tensor_slices((SEVERAL_TEXTS, gold, weights))
+  for y in (SEVERAL, gold, gold.astype(np.float64).tolist(), numbers):
+    found = classifier.evaluate(
+      SEVERAL_TEXTS, y, sample_weight=weights, verbose=0
+    )
+    np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+  found = classifier.evaluate(dataset, verbose=0)
+  np.testing.assert_allclose(found[0], expected, rtol=1e-5)
+  assert classifier.classify("very good the").label == ["pos", "pos_pair"]
+  assert classifier.classify(["mill was ."])[0].label == []
+  # The thresholds of other labels are saved and served.
+  classifier.choose_thresholds(SEVERAL_TEXTS[:3], [["neg"], ["neg"], ["neg"]])
+  assert classifier.thresholds[0] < chances[:, 0].min()
+  assert classifier.thresholds[1:] == [0.5, 0.5]
+  expected = classifier.classify("very good the")
+  assert expected.label == [*NAMES]
+  classifier.save(tmp_path / "several.keras")
+  loaded = tf.keras.models.load_model(tmp_path / "several.keras")
+  assert loaded.thresholds == classifier.thresholds
+  assert loaded.classify("very good the") == expected
+  loaded.fit(SEVERAL_TEXTS, SEVERAL, verbose=0)
+  classifier.export(str(tmp_path / "1"))
+  served = tf.saved_model.load(str(tmp_path / "1")).signatures["classify"]
+  found = served(text=tf.constant(["very good the"]))
+  assert found["labels"].numpy().tolist() == [[x.encode() for x in NAMES]]
+  chances = [*expected.probabilities.values()]
+  np.testing.assert_allclose(found["probabilities"][0], chances, atol=1e-6)
+
+
+def test_wrong_labels_of_several_are_refused(several, tokenizer):
+  classifier, _ = several
+  for y, named in (
+    (["pos", "neg"], "the labels of a text are 'pos', but must be a list"),
+    ([["pos"], ["new"]], "label 'new' is unknown"),
+    ([[0.5, 0, 1], [0, 1, 1]], "label 0.5 is unknown"),
+    ([["pos"]], r"2 texts, but the labels have the shape \[1, 3\]"),
+  ):
+    with pytest.raises(ValueError, match=named):
+      classifier.fit(["good", "bad"], y)
+  with pytest.raises(ValueError, match="class_weight is for one class"):
+    classifier.fit(["good"], [["pos"]], class_weight={"pos": 2.0})
+  with pytest.raises(ValueError, match="labels are None, but must"):
+    made(tokenizer, None, multi_label=True)
+  with pytest.raises(ValueError, match="requested shape"):
+    made(tokenizer, NAMES, multi_label=True, thresholds=[0.5, 0.5])
+
+
 def test_integers_are_names_if_the_names_are_integers():
   names = labels_lib.names_of([3, 1, 2])
   given = [1, 2, "3", np.int64(3), b"2", 1.0]

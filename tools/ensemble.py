@@ -117,6 +117,12 @@ def main(_) -> None:
         for name, tables in predictions.items():
           found[split] = task.score_answers(split, tables[split])
           print(f"{split}, {name}: {results.shown(found[split])}")
+  for table in averages.values() if not task else ():
+    if table.labels and np.ptp(table.values.sum(axis=1)) > 0.01:
+      raise ValueError(
+        "the probabilities of a row do not sum to 1, so a text has several "
+        "labels: give --task, and the dev data that chooses their thresholds."
+      )
   files.make_folder(output_dir)
   for split, table in averages.items():
     paths = [os.path.join(output_dir, split + common.PROBABILITIES_SUFFIX)]

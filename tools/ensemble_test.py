@@ -49,6 +49,8 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   for name, labels in (("labels", ("yes", "no")), ("splits", ("no", "yes"))):
     file = TEST if name == "splits" else DEV
     write(tmp_path / name, [[1, 0]], file, labels)
+  for name in ("m1", "m2"):
+    write(tmp_path / name, [[0.75, 0.5], [0.25, 0.5]])
   bare.mkdir()
   (tmp_path / "link").symlink_to(a)
   toy_data.write_glue(str(tmp_path / "glue"), ["rte"])
@@ -71,6 +73,7 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     (f"{a},{c}", output, "data of --task=rte", task, data_dir),
     (f"{a},{c}", output, "--task=rte needs --data_dir", task),
     (f"{a},{c}", output, "has no probabilities", *squad),
+    (f"{tmp_path}/m?", output, "do not sum to 1, so a text has several labels"),
   )
   many_commands.check_refusals(
     "ensemble",

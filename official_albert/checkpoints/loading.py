@@ -162,7 +162,8 @@ class Head(NamedTuple):
       return "a number"
     if self.kind == "multiple_choice":
       return "the options of a question"
-    names = f"the classes {', '.join(self.labels)}"
+    kind = "several labels of" if self.kind == "multi_label" else "the classes"
+    names = f"{kind} {', '.join(self.labels)}"
     return names if self.labels else "classes without names"
 
 

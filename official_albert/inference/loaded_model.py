@@ -170,9 +170,9 @@ class LoadedModel:
   @functools.cached_property
   def _pairs(self) -> serving.ServedModule:
     """A classifier that does not name its task, as one of pairs."""
-    module = self._module
+    module: Any = self._module
     rest = module.text_layer, module.max_seq_length
-    return serving.ServedTextTask(module.model, *rest, self.labels, True)
+    return type(module)(module.model, *rest, self.labels, True)
 
   def embed(
     self, texts: Texts, texts_b: Optional[Texts] = None, pooling: str = "pooler"

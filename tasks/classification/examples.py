@@ -162,13 +162,15 @@ def read_weights(text: str, labels: Sequence[str]) -> np.ndarray:
   return np.array([*weights.values()], np.float32)
 
 
-def find_labels(found: Iterable[str], path: str) -> tuple[str, ...]:
+def find_labels(
+  found: Iterable[str], path: str, but: str = labels_lib.NO_MULTI_LABEL
+) -> tuple[str, ...]:
   """Returns the classes of training examples in the order of the outputs.
 
   `found` are their labels.
   They are sorted alphabetically, or by value if all are integers. There must be
-  at least two, with names that fit into a cell of a table, and a row has one.
-  `path` is the file of the examples, for messages.
+  at least two, with names that fit into a cell of a table. `path` is the file
+  of the examples, and `but` says why no label is a list, for messages.
   """
   labels = sorted({*found})
   problem = ""
@@ -187,10 +189,7 @@ def find_labels(found: Iterable[str], path: str) -> tuple[str, ...]:
     if not labels_lib.fits_cell(label):
       problem = f"the label {label!r} has a tab or a line break: rename it"
     elif labels_lib.are_several(label, labels):
-      problem = (
-        f"the label {files.quote(label)} is a list of labels, but "
-        f"{labels_lib.NO_MULTI_LABEL}"
-      )
+      problem = f"the label {files.quote(label)} is a list of labels, but {but}"
   if problem:
     raise ValueError(f"{path}: {problem}.")
   if all(re.fullmatch("[+-]?[0-9]+", label) for label in labels):

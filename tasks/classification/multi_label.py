@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import checkpoints, files, tfrecords
+from official_albert import labels as labels_lib
 from official_albert.tasks import common
 from official_albert.tasks.classification import examples as examples_lib
 from official_albert.tasks.classification import task as task_lib
@@ -43,38 +44,25 @@ def read_labels(
     return tuple(column for column, cell in cells.items() if cell in _YES)
   (column,) = columns
   value = record.cells[column]
-  if not isinstance(value, list):
+  if isinstance(value, str) and labels_lib.are_several(value.strip(), ()):
+    raise common.InvalidRow(
+      record.where,
+      f": {column!r} is a list in one text",
+      f", {files.quote(value)}: write a real list, or join by {separator!r}.",
+    )
+  if value is None or isinstance(value, str):
     text = common.text_cell(record, column, may_be_empty=True)
     value = text.split(separator) if text.strip() else []
+  part = f"{column}[]"  # For messages.
   names = tuple(
-    common.plain_cell(record._replace(cells={column: x}), column).strip()
-    for x in value
+    common.plain_cell(record._replace(cells={part: x}), part).strip()
+    for x in (value if isinstance(value, list) else [value])
   )
   if len({*names}) < len(names):
     raise common.InvalidRow(
       record.where, f": {column!r} has a label twice", "."
     )
   return names
-
-
-def best_thresholds(probabilities: np.ndarray, gold: np.ndarray) -> np.ndarray:
-  """Returns the thresholds <float32>[L] with the highest F1 of each label.
-
-  Both arguments are [N, L]. A threshold lies in the middle between two
-  probabilities. Labels that do not occur have 0.5.
-  """
-  found = []
-  for values, is_label in zip(probabilities.T, gold.T > 0):
-    order = np.argsort(-values, kind="stable")
-    sorted_values = np.append(values[order].astype(np.float64), 0.0)
-    counts = np.arange(1, len(values) + 1)
-    f1 = 2 * np.cumsum(is_label[order]) / (counts + is_label.sum())
-    # A threshold cannot separate equal probabilities.
-    f1[sorted_values[:-1] == sorted_values[1:]] = -1
-    best = int(np.argmax(f1))
-    middle = (sorted_values[best] + sorted_values[best + 1]) / 2
-    found.append(middle if is_label.any() else 0.5)
-  return np.array(found, np.float32)
 
 
 def scores(
@@ -133,7 +121,11 @@ class MultiLabelTask(task_lib.OwnTask):
 
   def _find_labels(self, path: str) -> tuple[str, ...]:
     columns = tuple(self.label_columns)
-    return columns if len(columns) > 1 else super()._find_labels(path)
+    if len(columns) > 1:
+      return columns
+    names = self.names(self.examples("train"))
+    but = f"--label_separator is {self.options.label_separator!r}"
+    return examples_lib.find_labels(names, path, but)
 
   def read_label(self, split: str, record: common.Record) -> examples_lib.Label:
     separator = self.options.label_separator
@@ -141,6 +133,28 @@ class MultiLabelTask(task_lib.OwnTask):
     for name in names if split != "train" else ():
       common.check_label(record.where, name, self.labels)
     return names
+
+  def is_labeled(self, split: str) -> bool:
+    # A column without any label has only placeholders.
+    return super().is_labeled(split) and bool(self.names(self.examples(split)))
+
+  def check(self, splits: Sequence[str]) -> None:
+    """Also refuses data without labels, and notes which labels it lacks."""
+    super().check(splits)
+    for split in (x for x in splits if x not in self.test_splits):
+      occurs = self.gold(split).any(axis=0)
+      lacking = [*itertools.compress(self.labels or (), ~occurs)]
+      if not occurs.any():
+        raise ValueError(
+          f"{self.sources(split)[0]}: no row of {split} has a label."
+        )
+      if lacking:
+        self.options.note(f"no row of {split} has {files.quote(*lacking)}")
+
+  def score(self, predictions: finetuning_task.Predictions) -> dict[str, float]:
+    """Returns the metrics without thresholds, which may be hundreds."""
+    values = super().score(predictions).items()
+    return {k: v for k, v in values if not k.endswith(common.THRESHOLD)}
 
   def gold(self, split: str) -> np.ndarray:
     """Returns 1.0 for each label of each example, else 0.0, <float32>[N, L]."""
@@ -177,7 +191,7 @@ class MultiLabelTask(task_lib.OwnTask):
     """
     gold, thresholds = self.gold(split), {}
     if split == self.eval_split:
-      self._thresholds = best_thresholds(predicted, gold)
+      self._thresholds = labels_lib.best_thresholds(predicted, gold)
       for label, value in zip(self.labels or (), self._thresholds):
         thresholds[f"{label}{common.THRESHOLD}"] = float(value)
     return {**scores(predicted, gold, self._thresholds), **thresholds}

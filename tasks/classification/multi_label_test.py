@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_albert import labels as labels_lib
 from official_albert.tasks import common, registry
 from official_albert.tasks.classification import multi_label, task_test
 
@@ -80,12 +82,19 @@ def test_thresholds_have_the_highest_f1():
   gold = rng.random([40, 5]) < [0.5, 0.1, 0.9, 0.3, 0.0]
   values = rng.random([40, 5]) + 0.4 * gold
   values = np.float32(np.ceil(6 * values) / 9)  # Many are equal.
-  found = multi_label.best_thresholds(values, gold.astype(np.float32))
+  found = labels_lib.best_thresholds(values, gold.astype(np.float32))
   for label, threshold in enumerate(found):
     column, right = values[:, label], gold[:, label]
     best = max(_f1(right, column >= x) for x in column)
     assert _f1(right, column >= threshold) == best
   assert found[4] == 0.5
+  # The middle of two neighbors is one of them, which is not always the higher.
+  numbers = [np.float32(0.75)]
+  for _ in range(2):
+    numbers.append(np.nextafter(numbers[-1], np.float32(1)))
+    pair = np.array(numbers[-2:])[:, None]
+    (threshold,) = labels_lib.best_thresholds(pair, np.array([[0], [1]]))
+    assert threshold == numbers[-1]
 
 
 def test_metrics_by_hand(tmp_path):
@@ -121,8 +130,10 @@ def test_metrics_by_hand(tmp_path):
   "row, columns, named",
   [
     ({"label": ["cold", "cold"]}, ["label"], "'label' has a label twice"),
-    ({"label": [["cold"]]}, ["label"], "'label' must be text"),
-    ({"label": "cold||wet"}, ["label"], "'label' is empty"),
+    ({"label": "['cold', 'wet']"}, ["label"], "'label' is a list in one"),
+    ({"label": "cold|"}, ["label"], r"'label\[\]' is empty"),
+    ({"label": [["cold"]]}, ["label"], r"'label\[\]' must be text"),
+    ({"label": "cold||wet"}, ["label"], r"'label\[\]' is empty"),
     ({"cold": "1", "wet": "-1"}, ["cold", "wet"], "'wet' is not 0 or 1, but"),
   ],
 )
@@ -148,3 +159,45 @@ def test_unknown_labels_of_dev_are_refused(tmp_path):
   task = _task(tmp_path, labels=("cold", "wet"))
   with pytest.raises(ValueError, match="line 4: unknown label 'windy'"):
     task.examples("dev")
+
+
+def _table(folder, name, labels):
+  rows = ({"text": f"w{i + 5}", "label": x} for i, x in enumerate(labels))
+  (folder / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+  return str(folder / name)
+
+
+def test_labels_of_test_data_may_be_placeholders(tmp_path):
+  path = _table(tmp_path, "test.jsonl", ["", None, []])
+  task = _task(tmp_path, test_file=path)
+  assert not task.is_labeled("test")
+  assert [x.guid for x in task.examples("test")] == ["0", "1", "2"]
+  task = _task(tmp_path, test_file=_table(tmp_path, "one.jsonl", ["", "cold"]))
+  assert task.is_labeled("test")
+
+
+def test_data_without_a_label(tmp_path):
+  notes, path = [], _table(tmp_path, "dev.jsonl", [[], ["wet"], "wet| cold"])
+  task = _task(tmp_path, dev_file=path)
+  task.options = dataclasses.replace(task.options, note=notes.append)
+  task.check(["train", "dev", "test"])
+  assert [x for x in notes if "no row" in x] == ["no row of dev has 'windy'"]
+  path = _table(tmp_path, "none.jsonl", ["", ""])
+  with pytest.raises(ValueError, match="none.jsonl: no row of dev has a label"):
+    _task(tmp_path, dev_file=path).check(["dev"])
+  path = _table(tmp_path, "numbers.jsonl", [3, [1, 3], 2])
+  assert _task(tmp_path, train_file=path).labels == ("1", "2", "3")
+
+
+def test_the_separator_may_be_wrong(tmp_path):
+  path = _table(tmp_path, "train.jsonl", ["a;b", "a", "b"])
+  with pytest.raises(ValueError, match="'a;b' is .* --label_separator is '|'"):
+    _task(tmp_path, train_file=path)
+
+
+def test_thresholds_are_not_among_the_metrics_of_training(tmp_path):
+  task = _task(tmp_path).with_records(["dev"], task_test._CONFIG)
+  values = np.float32(np.random.default_rng(5).random([4, 3]))
+  found = task.score({"values": values})
+  assert {*found} == {"mean_average_precision", "micro_f1", "macro_f1"}
+  assert "cold threshold" in task.metrics("dev", values)

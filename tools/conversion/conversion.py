@@ -160,6 +160,11 @@ def _fit_to(
   Returns the names that the format cannot hold, with the reason.
   """
   lost: dict[str, str] = {}
+  if checkpoint.head == "multi_label" and checkpoint.task:
+    found = trained_run.read(checkpoint.folder).thresholds
+    checkpoint.notes.append(
+      f"no format holds the thresholds of the labels, {found}: 0.5 is used."
+    )
   if target == "hf":
     if checkpoint.head not in checkpoints.ARCHITECTURES:
       reason = f"Hugging Face has no head for {checkpoint.head}"

@@ -173,7 +173,8 @@ def test_the_best_checkpoint_of_a_run(tmp_path):
 def test_a_classifier_of_several_labels_a_text_stays_one(tmp_path):
   run, hf, back = (str(tmp_path / x) for x in ("run", "hf", "back"))
   toy_runs.write_finetuned(run, "text_multi_label", ("x", "y", "z"))
-  conversion.convert("hf", run, hf)
+  report = conversion.convert("hf", run, hf)
+  assert "{'x': 0.3, 'y': 0.5, 'z': 0.7}: 0.5 is used" in report["notes"][-2]
   conversion.convert("official_albert", hf, back)
   for path in (run, hf, back):
     read = checkpoints.read_checkpoint(path)

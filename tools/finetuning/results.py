@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import checkpoints, distribution, files, runs, training
-from official_albert.tasks import squad, trained_run
+from official_albert.tasks import common, squad, trained_run
 from official_albert.tasks.classification import glue
 from official_albert.tasks.common import finetuning_task
 from official_albert.tools.cli import printing
@@ -78,8 +78,9 @@ def predict(
 
 
 def shown(metrics: Mapping[str, float]) -> str:
-  """Returns metrics in a line for the log."""
-  return ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+  """Returns metrics in a line for the log, without thresholds of labels."""
+  items = [x for x in metrics.items() if not x[0].endswith(common.THRESHOLD)]
+  return ", ".join(f"{name} {value:.4g}" for name, value in items)
 
 
 def summarize(
