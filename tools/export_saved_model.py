@@ -1,4 +1,4 @@
-"""Exports a model as a SavedModel that takes raw text, or for TFLite.
+"""Exports a model as a SavedModel that takes raw text, for TFLite or ONNX.
 
     python -m tools.export_saved_model --model_dir=RUN --export_dir=albert/1
 
@@ -66,18 +66,26 @@ _MAX_SEQ_LENGTH = flags.DEFINE_integer(
 _FORMAT = flags.DEFINE_enum(
   "format",
   "saved_model",
-  ["saved_model", "tflite"],
-  "tflite: a folder with model.tflite, which takes ids; see docs/tflite.md.",
+  ["saved_model", "tflite", "onnx"],
+  "tflite and onnx: a folder with model.tflite or model.onnx, which takes ids; "
+  "see docs/tflite.md and docs/onnx.md.",
 )
 _QUANTIZATION = flags.DEFINE_enum(
   "quantization",
   "none",
   settings.QUANTIZATIONS,
-  "For --format=tflite: how weights are stored.",
+  "For --format=tflite or onnx: how weights are stored.",
 )
 _SEQUENCE_LENGTH = flags.DEFINE_integer(
   "sequence_length", 128, "For --format=tflite: of all sequences."
 )
+# The flags that have no effect with a format.
+_OF_SAVED_MODELS = (_SIGNATURES, _PRECISION, _TOP_K)
+_UNUSED = {
+  "saved_model": (_QUANTIZATION, _SEQUENCE_LENGTH),
+  "tflite": (*_OF_SAVED_MODELS, _MAX_SEQ_LENGTH),
+  "onnx": (*_OF_SAVED_MODELS, _SEQUENCE_LENGTH),
+}
 
 
 if __name__ == "__main__":
@@ -90,17 +98,22 @@ from official_albert.tools.conversion import tflite_export
 
 def main(_) -> None:
   registry.load_module(_TASK_MODULE.value)
-  is_tflite = _FORMAT.value == "tflite"
-  unused = [_QUANTIZATION, _SEQUENCE_LENGTH]
-  if is_tflite:
-    unused = [_SIGNATURES, _PRECISION, _MAX_SEQ_LENGTH, _TOP_K]
-  for flag in unused:
+  is_saved_model = _FORMAT.value == "saved_model"
+  for flag in _UNUSED[_FORMAT.value]:
     if flag.present:
       raise ValueError(
         f"--{flag.name} has no effect with --format={_FORMAT.value}: leave it "
         "out."
       )
-  signatures = "ids" if is_tflite else _SIGNATURES.value
+  if _FORMAT.value == "onnx":
+    try:
+      from official_albert.tools.conversion import onnx_export
+    except ModuleNotFoundError as error:
+      raise ValueError(
+        f"--format=onnx needs {error.name}: python -m pip install onnx "
+        "onnxruntime; requirements-dev.txt has the tested releases."
+      ) from error
+  signatures = _SIGNATURES.value if is_saved_model else "ids"
   export_dir = _EXPORT_DIR.value
   files.check_new_folder(export_dir, "--export_dir")
   source = inference.open_source(
@@ -115,10 +128,12 @@ def main(_) -> None:
     config_file=_CONFIG_FILE.value,
     dtype=settings.EXPORT_PRECISIONS[_PRECISION.value],
   )
-  if is_tflite:
+  if _FORMAT.value == "tflite":
     tflite_export.write_folder(
       source, export_dir, _QUANTIZATION.value, _SEQUENCE_LENGTH.value
     )
+  elif _FORMAT.value == "onnx":
+    onnx_export.write_folder(source, export_dir, _QUANTIZATION.value)
   else:
     serving.write_saved_model(source, export_dir, signatures, _PRECISION.value)
   print(f"exported {source.checkpoint} to {export_dir}")

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Mapping
+from typing import Any
 
-import numpy as np
 import tensorflow as tf
 
 from official_albert import files, machine, serving
+from official_albert.tools.conversion import export_check
 
 SIGNATURE = "ids"
 MODEL_FILE = "model.tflite"
-# The largest allowed difference of an output, relative to the root mean square
-# of the function's output.
-TOLERANCES = {"none": 1e-3, "float16": 2e-2, "int8": 0.2}
 
 
 def write_folder(
@@ -51,19 +48,13 @@ def write_folder(
       f"sequence_length is {sequence_length}, but must be from 2 to {most}, as "
       "many as the model has position embeddings."
     )
-  sizes = {"B": 1, "S": sequence_length, "P": sequence_length}
-  specs = {
-    name: tf.TensorSpec(
-      [sizes.get(axis) or int(axis) for axis in axes.split()], tf.int32, name
-    )
-    for name, axes in module.plain_inputs.items()
-  }
-  concrete = tf.function(
-    lambda **features: dict(module.plain_outputs(features)), autograph=False
-  ).get_concrete_function(**specs)
+  concrete = export_check.concrete_function(module, 1, sequence_length)
   with machine.hold_stderr():  # The converter is verbose.
     content = _convert(concrete, quantization)
-    _compare(content, concrete, specs, module.config.vocab_size, quantization)
+    run = tf.lite.Interpreter(model_content=content).get_signature_runner(
+      SIGNATURE
+    )
+    export_check.compare(run, concrete, module.config.vocab_size, quantization)
   with files.new_folder(export_dir) as folder:
     files.write_bytes(os.path.join(folder, MODEL_FILE), content)
     record = {
@@ -103,44 +94,3 @@ def _convert(concrete: Any, quantization: str) -> bytes:
       raise ValueError(
         f"TFLite cannot run the model: {reason:.400}."
       ) from error
-
-
-def _compare(
-  content: bytes,
-  concrete: Any,
-  specs: Mapping[str, tf.TensorSpec],
-  vocab_size: int,
-  quantization: str,
-) -> None:
-  """Raises ValueError if an output differs too much for random ids."""
-  run = tf.lite.Interpreter(model_content=content).get_signature_runner(
-    SIGNATURE
-  )
-  rng = np.random.default_rng(0)
-  shape = specs["input_ids"].shape
-  places = np.arange(shape[-1])
-  sums: dict[str, Any] = {}  # Of squares: of errors, and of outputs.
-  for _ in range(4):
-    ends = rng.integers(2, len(places) + 1, (*shape[:-1], 1))
-    mask = places < ends
-    features = {
-      "input_ids": rng.integers(min(5, vocab_size - 1), vocab_size, shape),
-      "input_mask": mask,
-      "segment_ids": (places >= ends // 2) & mask,
-      "masked_lm_positions": rng.integers(0, len(places), shape),
-    }
-    inputs = {name: features[name].astype(np.int32) for name in specs}
-    expected = concrete(**{k: tf.constant(x) for k, x in inputs.items()})
-    for name, value in run(**inputs).items():
-      if value.dtype.kind == "f":
-        exact = expected[name].numpy()
-        squares = np.square(value - exact).sum(), np.square(exact).sum()
-        sums[name] = sums.get(name, 0) + np.array(squares, np.float64)
-  for name, (error, size) in sums.items():
-    difference = np.sqrt(error / max(size, 1e-24))
-    if not difference <= TOLERANCES[quantization]:  # NaN must fail too.
-      raise ValueError(
-        f"{name} of the TFLite file differs by {difference:.3g}, more than "
-        f"{TOLERANCES[quantization]:g}: choose another quantization than "
-        f"{quantization}."
-      )

@@ -15,7 +15,7 @@ import tensorflow as tf
 import official_albert
 from official_albert import AlbertConfig, modeling, serving
 from official_albert.inference import source as source_lib
-from official_albert.tools.conversion import tflite_export
+from official_albert.tools.conversion import export_check, tflite_export
 from official_albert.tools.testing import toy_runs
 
 _PAGE = pathlib.Path(__file__).parents[2] / "docs/tflite.md"
@@ -100,7 +100,7 @@ def test_failed_exports_leave_nothing(source, tmp_path, monkeypatch, capfd):
 
   refused("cannot run .*AsString", tf.strings.as_string, tf.int32)
   assert "AsString" in capfd.readouterr().err  # The converter's own message.
-  monkeypatch.setitem(tflite_export.TOLERANCES, "none", -1.0)
+  monkeypatch.setitem(export_check.TOLERANCES, "none", -1.0)
   refused("x of .* differs by .*, more than -1", tf.sqrt)
   assert not os.listdir(tmp_path)
 
