@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import official_albert as albert
 from official_albert import AlbertConfig, checkpoints, modeling, training
 from official_albert.inference import make_model
 from official_albert.settings import WRITE_FORMATS
@@ -446,3 +447,38 @@ def test_proofs_with_transformers(name, settings, tmp_path):
   values["layer_norm_eps"] = 1e-5
   (changed / "config.json").write_text(json.dumps(values))
   assert are_refused(str(changed))
+
+
+_PIPELINE = """
+import json, sys, transformers
+_, folder, *texts = sys.argv
+classify = transformers.pipeline("text-classification", folder, top_k=None)
+found = ({y["label"]: y["score"] for y in x} for x in classify(texts))
+print(json.dumps([*found]))
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("version", ["", "_5"])
+def test_transformers_gives_several_labels_the_same_probabilities(
+  version, tmp_path
+):
+  """Of texts, by its pipeline; version 5 needs an environment of its own."""
+  peers = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
+  peer = f"{peers}/official_albert_huggingface{version}/bin/python"
+  python = os.path.expanduser(peer)
+  if not os.path.exists(python):
+    pytest.skip(f"there is no {python}")
+  run, hf = str(tmp_path / "run"), str(tmp_path / "hf")
+  toy_runs.write_finetuned(run, "text_multi_label", ("x", "y", "z"))
+  report = conversion.convert("hf", run, hf, hf_python=python)
+  assert report["proofs"].keys() >= {"logits of both models for a batch"}
+  texts = ["the day at sea was sunny", "cold"]
+  done = subprocess.run(
+    [python, "-c", _PIPELINE, hf, *texts], capture_output=True, text=True
+  )
+  assert not done.returncode, done.stderr[-2000:]
+  found = json.loads(done.stdout.splitlines()[-1])
+  for theirs, ours in zip(found, albert.load(run).classify(texts), strict=True):
+    assert theirs == pytest.approx(ours.probabilities, abs=2e-6)
+    assert sum(theirs.values()) != pytest.approx(1, abs=1e-3)
