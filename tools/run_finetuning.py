@@ -18,6 +18,7 @@ below 768 the rate is 5e-4 * 128 / hidden_size, at most 5e-4, with
 and checkpoints, of which the one with the best --best_metric is used.
 
 --seeds=5 makes five runs and reports the median, the best and the spread.
+--search_trials=20 looks for the learning rate, the batch size and the epochs.
 --nodo_train, --nodo_eval and --nodo_predict skip a part. The same command
 resumes an interrupted run. docs/finetuning.md says more.
 """
@@ -27,7 +28,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
 from absl import flags
 
@@ -62,6 +63,14 @@ _SEEDS = flags.DEFINE_integer(
   "Number of runs, with --random_seed and the numbers after it.",
   lower_bound=1,
   upper_bound=1000,
+)
+_SEARCH_TRIALS = flags.DEFINE_integer(
+  "search_trials",
+  0,
+  "Runs to find the best --learning_rate, --train_batch_size and "
+  "--num_train_epochs; those that are given stay. Needs Optuna.",
+  lower_bound=0,
+  upper_bound=10_000,
 )
 # Of a user's own data, for models smaller than the paper's: their rate is low
 # enough for 3,000 rows as for many (docs/results/finetuning.md).
@@ -98,7 +107,7 @@ import tensorflow as tf
 
 from official_albert import distribution, training
 from official_albert.tasks.common import finetuning_task
-from official_albert.tools.finetuning import results
+from official_albert.tools.finetuning import results, search
 
 
 def open_run(
@@ -207,6 +216,55 @@ def run_task(
   return summary
 
 
+def search_best(
+  name: str, output_dir: str, devices: tuple[tf.distribute.Strategy, str]
+) -> None:
+  """Searches settings in a run for each trial; predicts with the best run."""
+  if not (_DO_TRAIN.value and _DO_EVAL.value) or _SEEDS.value > 1:
+    raise ValueError(
+      "--search_trials makes, trains and evaluates runs of one seed: leave "
+      "--seeds, --nodo_train and --nodo_eval out."
+    )
+  if name == "glue" or files.is_remote(output_dir):
+    raise ValueError(
+      "--search_trials is for one --task and a local --output_dir."
+    )
+  encoder, task = open_run(name, output_dir)
+  task.check(["train", *task.eval_splits])
+  given = [x for x in search.SEARCHED if flags.FLAGS[x].present]
+  if flags.FLAGS["num_train_steps"].present:
+    given.append("num_train_epochs")
+  recipe = task.recipe
+  by_size, _ = training.for_finetuning(
+    recipe.learning_rate, encoder.hidden_size
+  )
+  do_predict = _DO_PREDICT.value
+
+  def run(folder: str, values: Mapping[str, Any]) -> float:
+    for key, value in {"do_predict": False, **values}.items():
+      flag = flags.FLAGS[key]
+      flag.unparse()
+      flag.parse(str(value))
+      flag.using_default_value = False  # As if it was given.
+    run_task(name, folder, devices)
+    best = runs.read_best(folder)
+    assert best
+    return best["values"][best["metric"]]
+
+  best, values = search.find_best(
+    output_dir,
+    _SEARCH_TRIALS.value,
+    given,
+    by_size["learning_rate"],
+    flags.FLAGS["best_is"].value == "highest",
+    training_flags.RANDOM_SEED.value,
+    run,
+  )
+  if do_predict:
+    run(best, {**values, "do_predict": True})
+  print(f"the best run is {best}", flush=True)
+
+
 def train_config(
   task: finetuning_task.FinetuningTask, hidden_size: int, model_dir: str
 ) -> tuple[training.TrainConfig, str]:
@@ -278,6 +336,8 @@ def main(_) -> None:
         found.sources(split)
   print("loading TensorFlow", flush=True)
   devices = device_flags.start_devices()
+  if _SEARCH_TRIALS.value:
+    return search_best(task, output_dir, devices)
   summaries = {
     name: run_task(name, folder, devices) for name, folder in folders.items()
   }

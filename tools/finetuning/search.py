@@ -1,0 +1,132 @@
+"""A search for the learning rate, the batch size and the number of epochs.
+
+Optuna's TPE chooses the values of each trial, which is a run of its own. What
+it has learned is in `search.journal`, so a search that was killed continues:
+with the run in which it was killed, and then with the values that it would have
+chosen without the kill. The folders of the other runs than the best are
+removed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, Callable, Mapping, Sequence
+
+from official_albert import files
+from official_albert.tools.cli import printing
+from official_albert.training import Divergence
+
+_JOURNAL, RESULTS_FILE = "search.journal", "search.json"
+_MAY_CHANGE = ("--search_trials", "--output_dir")
+_BATCH_SIZES = (8, 16, 32, 64)
+# The rates are from the default one, divided by the first, to the second times.
+_LOWER, _HIGHER = 10, 4
+_MOST_EPOCHS = 8
+SEARCHED = ("learning_rate", "train_batch_size", "num_train_epochs")
+
+
+def find_best(
+  output_dir: str,
+  trials: int,
+  given: Sequence[str],
+  rate: float,
+  is_highest: bool,
+  seed: int,
+  run: Callable[[str, Mapping[str, Any]], float],
+) -> tuple[str, dict[str, Any]]:
+  """Makes trials, and returns the folder and the values of the best one.
+
+  Args:
+    output_dir: the local folder of the search, with a folder for each trial.
+    trials: their number, with those of earlier calls.
+    given: names of flags that are not searched.
+    rate: the default learning rate, in the middle of the searched ones.
+    is_highest: whether the highest metric is the best.
+    seed: that of the search.
+    run: makes or resumes the run in a folder, with values by the name of the
+      flag; returns its metric.
+
+  Raises:
+    ValueError: Optuna is missing, nothing is searched, all runs fail, or the
+      folder has a search with other flags.
+  """
+  try:
+    import optuna
+    from optuna import distributions
+    from optuna.storages import journal
+  except ModuleNotFoundError as error:
+    raise ValueError(
+      "--search_trials needs Optuna: python -m pip install optuna."
+    ) from error
+  space = {
+    "learning_rate": distributions.FloatDistribution(
+      rate / _LOWER, rate * _HIGHER, log=True
+    ),
+    "train_batch_size": distributions.CategoricalDistribution(_BATCH_SIZES),
+    "num_train_epochs": distributions.IntDistribution(1, _MOST_EPOCHS),
+  }
+  space = {name: x for name, x in space.items() if name not in given}
+  if not space:
+    raise ValueError(
+      "--search_trials searches --learning_rate, --train_batch_size and "
+      "--num_train_epochs, but all of them are given: leave one out."
+    )
+  optuna.logging.set_verbosity(optuna.logging.WARNING)
+  files.make_folder(output_dir)
+  backend = journal.JournalFileBackend(os.path.join(output_dir, _JOURNAL))
+  study = optuna.create_study(
+    study_name="search",
+    storage=optuna.storages.JournalStorage(backend),
+    direction="maximize" if is_highest else "minimize",
+    load_if_exists=True,
+  )
+  flags = sorted(x for x in sys.argv[1:] if not x.startswith(_MAY_CHANGE))
+  if study.user_attrs.setdefault("flags", flags) != flags:
+    raise ValueError(
+      f"{output_dir} has a search with {' '.join(study.user_attrs['flags'])}: "
+      "give these flags, or another --output_dir."
+    )
+  study.set_user_attr("flags", flags)
+  states = optuna.trial.TrialState
+
+  def folder_of(number: int) -> str:
+    return os.path.join(output_dir, f"trial_{number}")
+
+  while True:
+    complete = study.get_trials(states=[states.COMPLETE])
+    kept = study.best_trial.number if complete else -1
+    for trial in study.get_trials(states=[states.COMPLETE, states.FAIL]):
+      if trial.number != kept:
+        files.remove_tree(folder_of(trial.number))
+    if all(x.state.is_finished() for x in study.trials):
+      if len(study.trials) >= trials:
+        break
+      # Each trial has a seed, so it does not depend on kills.
+      number = len(study.trials)
+      study.sampler = optuna.samplers.TPESampler(seed=seed + number)
+      study.ask(space)
+    trial = study.trials[-1]
+    folder = folder_of(trial.number)
+    values = ", ".join(f"{k} {_shown(x)}" for k, x in trial.params.items())
+    print(f"{folder}, of {trials} trials: {values}", flush=True)
+    try:
+      study.tell(trial.number, run(folder, trial.params))
+    except Divergence as error:
+      print(f"{folder} has failed: {error}", flush=True)
+      study.tell(trial.number, state=states.FAIL)
+  found = [
+    {"folder": folder_of(x.number), **x.params, "value": x.value}
+    for x in study.trials
+  ]
+  files.write_json(os.path.join(output_dir, RESULTS_FILE), found)
+  columns = ["folder", *space, "value"]
+  rows = [[x["folder"], *(_shown(x[k]) for k in columns[1:])] for x in found]
+  print(printing.table(columns, rows), flush=True)
+  if kept < 0:
+    raise ValueError(f"all {trials} trials have failed: give a lower rate.")
+  return folder_of(kept), study.best_trial.params
+
+
+def _shown(value: Any) -> str:
+  return "failed" if value is None else f"{value:.4g}"
