@@ -85,9 +85,10 @@ _QUOTES, _SPACES = [("``", '"'), ("''", '"')], (" {2,}", " ")
 _CLASS = re.compile(r"\[(\\x\{[0-9a-f]+\}-?)+\]")
 # The longest word of BertTokenizer.
 _MAX_WORD_CHARACTERS = 100
-# Errors for files of another form.
+# Errors for files of another form. SentencePiece raises a RuntimeError.
 _DAMAGED = (
   *(ValueError, LookupError, TypeError, AttributeError, message.DecodeError),
+  RuntimeError,
 )
 
 
@@ -122,9 +123,9 @@ def read(
     if not isinstance(error, _Unsupported):
       reason = f"a file is damaged ({type(error).__name__} {reason:.80})"
   problem = (
-    f"the tokenizer of {folder} is not supported, because {reason}, so that "
-    "transformers would give other ids: save it without that, or give another "
-    "by --spm_model_file or --vocab_file (tokenizer= in Python)."
+    f"the tokenizer of {folder} is not supported, because {reason:.130}: save "
+    "it without that, or give another by --spm_model_file or --vocab_file "
+    "(tokenizer= in Python)."
   )
   return tokenizer_file.TokenizerFile(folder, "sentencepiece", problem=problem)
 
@@ -208,7 +209,7 @@ def _check(
       _check(file, found, value, f"{part}{name}.")
     elif found is not None and found != value:
       raise _Unsupported(
-        f"{file} has {part}{name} {found!r:.80}, not {value!s:.80}"
+        f"{file} has {part}{name} {found!r:.40}, not {value!s:.40}"
       )
 
 

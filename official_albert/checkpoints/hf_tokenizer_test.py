@@ -321,6 +321,28 @@ def test_a_unigram_tokenizer_json_alone_is_read(without, model, tmp_path):
   assert again.open().tokenize(_LINES[4]) == ours.tokenize(_LINES[4])
 
 
+@text_offsets_test.needs_released
+@pytest.mark.parametrize("without", [(), ("case",), ("accents",)])
+def test_the_released_vocabulary_is_rebuilt_from_a_tokenizer_json(
+  without, tmp_path
+):
+  """As AlbertConverter of transformers writes it, apart from added tokens."""
+  model = text_offsets_test.RELEASED
+  fast = _albert_json(tmp_path / "out", model, *without)
+  for pair in fast["model"]["vocab"]:  # Never the best pieces there.
+    pair[1] -= 100 * tokenization.ends_in_digit_comma(pair[0])
+  file, _ = _read(_save(tmp_path / "in", tokenizer=fast))
+  texts = text_offsets_test.real_texts(2000)[-2000:]
+  # They become quotation marks there.
+  texts = [x.strip() for x in texts if "``" not in x and "''" not in x]
+  assert len(texts) > 1980
+  _check_ids(tmp_path / "in", file.open(), texts)
+  ours = tokenization.SentencePieceTokenizer(
+    str(model), "case" not in without, keep_accents="accents" in without
+  )
+  assert file.open().encode_batch(texts) == ours.encode_batch(texts)
+
+
 def _nested(values, path, new):
   """Returns a copy of a tokenizer.json with another value at a path."""
   values = json.loads(json.dumps(values))

@@ -277,3 +277,76 @@ def test_an_encoder_alone_and_the_state_of_a_run(tmp_path):
   read = loading.read_checkpoint(str(tmp_path / "best"))
   assert read.head == "none" and len(read.carried) == 26 and read.step == 5
   assert not read.unexpected
+
+
+# The names in a TF2 module of TF Hub, and how TF1 names end.
+_GARDEN = {
+  "word_embeddings/embeddings": "embeddings/word_embeddings",
+  "position_embedding/embeddings": "embeddings/position_embeddings",
+  "type_embeddings/embeddings": "embeddings/token_type_embeddings",
+  "embeddings/layer_norm": "embeddings/LayerNorm",
+  "embedding_projection": "encoder/embedding_hidden_mapping_in",
+  "transformer/self_attention/query": "self/query",
+  "transformer/self_attention/key": "self/key",
+  "transformer/self_attention/value": "self/value",
+  "transformer/self_attention/attention_output": "attention_1/output/dense",
+  "transformer/self_attention_layer_norm": "inner_group_0/LayerNorm",
+  "transformer/intermediate": "intermediate/dense",
+  "transformer/output": "intermediate/output/dense",
+  "transformer/output_layer_norm": "LayerNorm_1",
+  "pooler_transform": "pooler/dense",
+  "bert/cls/predictions/transform/dense": "transform/dense",
+  "bert/cls/predictions/transform/LayerNorm": "transform/LayerNorm",
+  "bert/cls/predictions/output_bias/bias": "predictions/output_bias",
+}
+
+
+def write_garden(folder, source):
+  """Writes a SavedModel like the TF2 modules of ALBERT on TF Hub."""
+  heads, width = source.config.num_attention_heads, source.config.hidden_size
+  module = tf.Module()
+  module.variables_of_keras = []
+  for name, value in source.carried.items():
+    layer, _, end = name.rpartition("/")
+    if end not in ("kernel", "bias", "gamma", "beta"):
+      layer, end = name, ""
+    (garden,) = (x for x, y in _GARDEN.items() if layer.endswith(y))
+    value, split = np.asarray(value), [heads, width // heads]
+    if "/self_attention/" in garden and "attention_output" not in garden:
+      value = value.reshape([*value.shape[:-1], *split])
+    elif "attention_output" in garden and end == "kernel":
+      value = value.reshape([*split, width])
+    garden = f"{garden}/{end}" if end else garden
+    module.variables_of_keras.append(tf.Variable(value, name=garden))
+  module.step = tf.Variable(3, name="step")
+  tf.saved_model.save(module, folder)
+
+
+def test_a_tf2_module_of_tf_hub_is_read_exactly(tmp_path):
+  source = golden(head="masked_lm")
+  source.tensors.pop("global_step", None)
+  folder = str(tmp_path / "module")
+  write_garden(folder, source)
+  # No variable tells the number of layers.
+  with pytest.raises(ValueError, match="--albert_config_file"):
+    loading.read_checkpoint(folder)
+  config = str(tmp_path / "config.json")
+  source.config.to_json_file(config)
+  found = loading.read_checkpoint(folder, config)
+  assert (found.head, found.format) == ("masked_lm", "tf1")
+  assert not found.missing and not found.unexpected
+  check_same(source, found)
+  wider = dataclasses.replace(source.config, hidden_size=35)
+  wider.to_json_file(config)
+  with pytest.raises(ValueError, match="has shape"):
+    loading.read_checkpoint(folder, config)
+  # Not a module of a BERT with the same embeddings.
+  prefix = f"{folder}/variables/variables"
+  names = tensor_bundle.read_names(prefix)
+  assert len(names) == len(source.carried) + 1
+  data = f"{prefix}.data-00000-of-00001"
+  content = files.read_bytes(data).replace(b"transformer/", b"transformex/")
+  files.write_bytes(data, content)
+  source.config.to_json_file(config)
+  with pytest.raises((ValueError, OSError), match="lacks bert/|damaged"):
+    loading.read_checkpoint(folder, config)

@@ -21,7 +21,10 @@ import numpy as np
 import tensorflow as tf
 from google.protobuf import message
 from google.protobuf.internal.decoder import _DecodeVarint
-from tensorflow.core.protobuf import tensor_bundle_pb2
+from tensorflow.core.protobuf import (
+  tensor_bundle_pb2,
+  trackable_object_graph_pb2,
+)
 
 from official_albert import files
 
@@ -74,19 +77,14 @@ def read_bundle(prefix: str) -> tuple[dict[str, LazyArray], bool]:
       have the bytes of its values.
   """
   index = f"{prefix}{INDEX}"
-  with files.open(index, "rb") as file:
-    content = file.read(_MAX_INDEX_BYTES + 1)
+  header, table = _read_index(index)
   try:
-    table = _read_table(content)
-    header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(b"", b""))
-    if header.endianness != header.LITTLE or header.num_shards < 1:
-      raise ValueError("it has no header, or one of another machine")
     entries = {
       name.decode("utf-8"): _read_entry(content)
       for name, content in table.items()
       if not name.startswith(_SLICE)
     }
-  except (ValueError, IndexError, struct.error, message.Error) as error:
+  except (ValueError, message.Error) as error:
     raise _damaged(index, str(error)) from error
   sizes: dict[str, int] = {}
   values: dict[str, LazyArray] = {}
@@ -94,7 +92,7 @@ def read_bundle(prefix: str) -> tuple[dict[str, LazyArray], bool]:
   for name, entry in entries.items():
     if not entry:
       continue
-    path = f"{prefix}.data-{entry.shard_id:05d}-of-{header.num_shards:05d}"
+    path = _data_file(prefix, header, entry)
     try:
       if path not in sizes:
         sizes[path], _ = files.stat(path)
@@ -109,6 +107,62 @@ def read_bundle(prefix: str) -> tuple[dict[str, LazyArray], bool]:
   if claimed > (held := sum(sizes.values())):
     raise _damaged(index, f"it promises {claimed:,} bytes of {held:,}")
   return values, _OBJECT_GRAPH in entries
+
+
+def read_names(prefix: str) -> dict[str, str]:
+  """Returns the names that variables have in a graph, by name in `read_bundle`.
+
+  Keras numbers the variables of a SavedModel, so that these say more.
+
+  Raises:
+    OSError: the checkpoint is damaged, or not written by `tf.train.Checkpoint`.
+  """
+  header, table = _read_index(f"{prefix}{INDEX}")
+  try:
+    entry = tensor_bundle_pb2.BundleEntryProto.FromString(
+      table[_OBJECT_GRAPH.encode()]
+    )
+    if not 0 <= entry.size <= _MAX_INDEX_BYTES:
+      raise ValueError("its graph of objects is too large")
+    with files.open(_data_file(prefix, header, entry), "rb") as file:
+      file.seek(entry.offset)
+      content = file.read(entry.size)
+    # The length of the text, a checksum of four bytes, the text.
+    size, start = _DecodeVarint(content, 0)
+    graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
+      content[start + 4 : start + 4 + size]
+    )
+  except (KeyError, IndexError, ValueError, message.Error) as error:
+    raise _damaged(prefix, str(error)) from error
+  return {
+    x.checkpoint_key: x.full_name
+    for node in graph.nodes
+    for x in node.attributes
+  }
+
+
+def _data_file(
+  prefix: str,
+  header: tensor_bundle_pb2.BundleHeaderProto,
+  entry: tensor_bundle_pb2.BundleEntryProto,
+) -> str:
+  return f"{prefix}.data-{entry.shard_id:05d}-of-{header.num_shards:05d}"
+
+
+def _read_index(
+  path: str,
+) -> tuple[tensor_bundle_pb2.BundleHeaderProto, dict[bytes, bytes]]:
+  """Returns the header and the entries of an index; raises OSError."""
+  with files.open(path, "rb") as file:
+    content = file.read(_MAX_INDEX_BYTES + 1)
+  try:
+    table = _read_table(content)
+    header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(b"", b""))
+    if header.endianness != header.LITTLE or header.num_shards < 1:
+      raise ValueError("it has no header, or one of another machine")
+  except (ValueError, IndexError, struct.error, message.Error) as error:
+    raise _damaged(path, str(error)) from error
+  return header, table
 
 
 def _read_value(

@@ -7,6 +7,7 @@ Face.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from typing import Any, Mapping, Optional
 
@@ -16,6 +17,28 @@ import tensorflow as tf
 from official_albert import files, modeling, runs, tokenization
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import portable, tensor_bundle, tokenizer_file
+
+# How the names of the TF Model Garden begin, which TF Hub's TF2 modules have,
+# and the TF1 names. A longer beginning comes before a shorter one.
+_BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
+_MODEL_GARDEN = {
+  "word_embeddings/embeddings": "bert/embeddings/word_embeddings",
+  "position_embedding/embeddings": "bert/embeddings/position_embeddings",
+  "type_embeddings/embeddings": "bert/embeddings/token_type_embeddings",
+  "embeddings/layer_norm/": "bert/embeddings/LayerNorm/",
+  "embedding_projection/": "bert/encoder/embedding_hidden_mapping_in/",
+  "transformer/self_attention/attention_output/": (
+    f"{_BLOCK}attention_1/output/dense/"
+  ),
+  "transformer/self_attention/": f"{_BLOCK}attention_1/self/",
+  "transformer/self_attention_layer_norm/": f"{_BLOCK}LayerNorm/",
+  "transformer/intermediate/": f"{_BLOCK}ffn_1/intermediate/dense/",
+  "transformer/output/": f"{_BLOCK}ffn_1/intermediate/output/dense/",
+  "transformer/output_layer_norm/": f"{_BLOCK}LayerNorm_1/",
+  "pooler_transform/": "bert/pooler/dense/",
+  "bert/cls/predictions/output_bias/bias": "cls/predictions/output_bias",
+  "bert/cls/": "cls/",
+}
 
 
 def read(
@@ -35,7 +58,10 @@ def read(
   if include_optimizer and not checkpoint and files.is_dir(path):
     prefix = runs.find_prefix(path, runs.LATEST)  # The best has only weights.
   found, is_own = tensor_bundle.read_bundle(prefix)
-  if is_own and not any(map(portable.path_of, found)):
+  is_numbered = is_own and not any(map(portable.path_of, found))
+  if is_numbered and (garden := _of_model_garden(found, prefix)):
+    found, is_own = garden, False
+  elif is_numbered:
     raise ValueError(
       f"{prefix} holds no weights by the names of a checkpoint, because it is "
       "of an export, a preprocessor, a model that Keras saved, or another "
@@ -91,6 +117,24 @@ def read(
     result.folder, result.record = folder, record
   result.format = "official_albert" if is_own else "tf1"
   return result
+
+
+def _of_model_garden(
+  found: Mapping[str, portable.Array], prefix: str
+) -> dict[str, portable.Array]:
+  """Returns the values by TF1 names; {} if they are of another program."""
+  values: dict[str, portable.Array] = {}
+  for key, name in tensor_bundle.read_names(prefix).items():
+    start = next(filter(name.startswith, _MODEL_GARDEN), "")
+    if not start or key not in found:
+      continue
+    value = found[key]
+    if "/self_attention/" in name:  # The heads are dimensions of their own.
+      value = np.asarray(value)
+      width = math.isqrt(value.size)
+      value = value.reshape([width, -1] if name.endswith("kernel") else [-1])
+    values[_MODEL_GARDEN[start] + name.removeprefix(start)] = value
+  return values
 
 
 def _by_tf1_name(

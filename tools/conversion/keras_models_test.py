@@ -1,9 +1,10 @@
-"""Runs models of transformers' TensorFlow classes and of KerasHub.
+"""Runs models of transformers' TensorFlow classes, KerasHub, Model Garden.
 
 Each environment is a folder or a link in PEERS_DIR:
 
     official_albert_tf_transformers  tensorflow 2.15, tf_keras, transformers 4
     official_albert_keras_hub        keras-hub 0.32
+    official_albert_model_garden     tensorflow and tf-models-official 2.15
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import checkpoints, modeling
+from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tools.conversion import conversion
 
 pytestmark = pytest.mark.heavy
@@ -66,12 +68,8 @@ def _check(python, program, head, settings, tmp_path, **options):
       print(f"{head} {name} {error:.1e}")
       assert error < 1e-5, name
   # All formats have it.
-  conversion.convert(
-    "official_albert",
-    folder,
-    str(tmp_path / "ours"),
-    head=options.get("head", ""),
-  )
+  ours = str(tmp_path / "ours")
+  conversion.convert("official_albert", folder, ours, **options)
   return read
 
 
@@ -116,6 +114,7 @@ model.save_pretrained(folder)
     ("ForSequenceClassification", "regression", {"num_labels": 1}),
     ("ForQuestionAnswering", "squad1", {"inner_group_num": 2}),
     ("ForMultipleChoice", "multiple_choice", {}),
+    ("ForTokenClassification", "token_classification", {"num_labels": 3}),
   ],
 )
 def test_models_of_tensorflow_in_transformers(name, head, settings, tmp_path):
@@ -188,3 +187,53 @@ def test_several_labels_in_keras_hub(tmp_path):
   found = tf.sigmoid(logits).numpy()
   np.testing.assert_allclose(found, expected, atol=2e-6)
   assert np.ptp(found.sum(axis=1)) > 1e-3
+
+
+_MODEL_GARDEN = """
+import sys
+import numpy as np, tensorflow as tf
+from official.nlp.configs import encoders
+from official.nlp.tools import export_tfhub_lib
+folder, batch_file, outputs, settings = sys.argv[1:]
+config = encoders.EncoderConfig(type="albert")
+values = dict(
+  vocab_size=97, embedding_width=16, hidden_size=24, num_layers=4,
+  num_attention_heads=3, intermediate_size=40, max_position_embeddings=37,
+  type_vocab_size=2)
+for name, value in values.items():
+  setattr(config.albert, name, value)
+core, pretrainer = export_tfhub_lib._create_model(
+  encoder_config=config, with_mlm=True)
+rng = np.random.default_rng(5)
+for v in pretrainer.weights:
+  v.assign_add(0.2 * rng.standard_normal(v.shape).astype(np.float32))
+path = tf.train.Checkpoint(**pretrainer.checkpoint_items).save(folder + "-ck")
+export_tfhub_lib.export_model(
+  folder, encoder_config=config, model_checkpoint_path=path, with_mlm=True,
+  sp_model_file=outputs + ".model")
+batch = np.load(batch_file)
+positions = np.tile(np.arange(11, dtype=np.int32), [3, 1])
+found = tf.saved_model.load(folder).mlm(dict(
+  input_word_ids=batch["input_ids"], input_mask=batch["input_mask"],
+  input_type_ids=batch["segment_ids"], masked_lm_positions=positions))
+np.savez(outputs, masked_lm_logits=found["mlm_logits"].numpy(),
+         sequence_output=found["sequence_output"].numpy())
+"""
+
+
+def test_tf2_modules_of_the_model_garden(tmp_path):
+  config = toy_models.config(
+    97,
+    37,
+    num_hidden_layers=4,
+    num_attention_heads=3,
+    hidden_size=24,
+    embedding_size=16,
+    intermediate_size=40,
+  )
+  path = str(tmp_path / "albert_config.json")
+  config.to_json_file(path)
+  python = _python("model_garden")
+  vocabulary = toy_vocabulary.numbers(97)
+  (tmp_path / "outputs.npz.model").write_bytes(vocabulary)
+  _check(python, _MODEL_GARDEN, "masked_lm", {}, tmp_path, config_file=path)

@@ -10,7 +10,9 @@ import struct
 import tarfile
 from typing import Any, Callable
 
+import h5py
 import numpy as np
+import safetensors.numpy
 from hypothesis import strategies as st
 
 from official_albert import checkpoints, files, runs
@@ -111,6 +113,15 @@ def _damaged_safetensors(draw, valid: bytes) -> bytes:
   return struct.pack("<Q", len(content)) + content + valid[end:]
 
 
+def _prepare_h5(folder: str) -> None:
+  _prepare_hf(folder)
+  path = os.path.join(folder, "hf/model.safetensors")
+  with h5py.File(os.path.join(folder, "hf/tf_model.h5"), "w") as file:
+    for name, value in safetensors.numpy.load_file(path).items():
+      file[name.replace(".", "/")] = value
+  files.remove(path)
+
+
 def _prepare_archive(folder: str) -> None:
   _prepare_run(folder)
   path = os.path.join(folder, "a.tar.gz")
@@ -141,7 +152,7 @@ def _target(
 
 
 _bytes, _json = fuzz.damaged_bytes, fuzz.damaged_json
-_settings = "hf/tokenizer_config.json"
+_settings, _fast = "hf/tokenizer_config.json", "hf/tokenizer.json"
 TARGETS = {
   "index": _target(_INDEX, _PREFIX, _prepare_run, _bytes),
   "data": _target(_DATA, _PREFIX, _prepare_run, _bytes),
@@ -151,5 +162,7 @@ TARGETS = {
   ),
   "config": _target("hf/config.json", "hf", _prepare_hf, _json),
   "tokenizer_config": _target(_settings, "hf", _prepare_hf, _json),
+  "tokenizer_json": _target(_fast, "hf", _prepare_hf, _json),
+  "tf_model": _target("hf/tf_model.h5", "hf", _prepare_h5, _bytes),
   "archive": _target("a.tar.gz", "", _prepare_archive, fuzz.zipped(_bytes)),
 }
