@@ -59,8 +59,8 @@ class LazyArray:
   read: Callable[[], np.ndarray]
 
   def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
-    del copy  # `read` returns a new array.
-    return np.asarray(self.read(), dtype)
+    # `read` returns a new array, which may be read-only.
+    return (np.array if copy else np.asarray)(self.read(), dtype)
 
 
 def read_bundle(prefix: str) -> tuple[dict[str, LazyArray], bool]:
