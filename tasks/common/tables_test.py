@@ -172,9 +172,9 @@ def test_text_that_is_not_utf8(tmp_path):
 def test_a_list_on_the_disk(monkeypatch):
   for limit in (1 << 20, 7):
     monkeypatch.setattr(disk_list, "_MEMORY_BYTES", limit)
-    values = disk_list.DiskList([b"abc", b""])
+    values = disk_list.DiskList([b"abc", b"", b"de"])
     assert values[0] == b"abc"
     values.extend([b"x" * 30, b"y"])  # After one was read.
-    assert list(values) == [b"abc", b"", b"x" * 30, b"y"] and len(values) == 4
-    with pytest.raises(IndexError, match="no value 4 of 4"):
-      values[4]
+    assert list(values) == [b"abc", b"", b"de", b"x" * 30, b"y"]
+    with pytest.raises(IndexError, match="no value 5 of 5"):
+      values[5]
