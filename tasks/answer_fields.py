@@ -9,6 +9,8 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
+from official_albert.tasks import tagging
+
 # The only output of an answer to a row that the model refuses: the reason.
 ERROR = "error"
 _LETTERS = "ABCD"
@@ -16,12 +18,15 @@ _LETTERS = "ABCD"
 _Answer = Mapping[str, Any]
 
 
-def fields_of(answer: _Answer, labels: Sequence[str] = ()) -> dict[str, Any]:
+def fields_of(
+  answer: _Answer, labels: Sequence[str] = (), text: str = ""
+) -> dict[str, Any]:
   """Returns the fields of a JSON line after the id.
 
   Args:
     answer: the outputs of a model for one row.
     labels: the classes, in the order of their probabilities.
+    text: the text of the row, of which tags make spans.
   """
   if ERROR in answer:
     return {"prediction": None, ERROR: answer[ERROR]}
@@ -36,6 +41,9 @@ def fields_of(answer: _Answer, labels: Sequence[str] = ()) -> dict[str, Any]:
       "prediction": prediction,
       "probabilities": dict(zip(labels, probabilities)),
     }
+  if "tag_probabilities" in answer:
+    spans = _spans(answer, labels, text)
+    return {"prediction": [span["text"] for span in spans], "spans": spans}
   if "answer" in answer:
     return _answer_fields(answer)
   if "mask_positions" in answer:
@@ -64,6 +72,24 @@ def _answer_fields(answer: _Answer) -> dict[str, Any]:
       if text or not rank  # Rows of a batch are padded with empty answers.
     ],
   }
+
+
+def _spans(
+  answer: _Answer, labels: Sequence[str], text: str
+) -> list[dict[str, Any]]:
+  # Rows of a batch are padded with "".
+  count = sum(1 for tag in answer["tags"] if tag)
+  words = tagging.split_words(text)
+  starts, ends, tags, probabilities = (
+    answer[x][:count] for x in ("starts", "ends", "tags", "tag_probabilities")
+  )
+  pieces = tagging.first_pieces(starts, ends, words)
+  found = tagging.of_words(pieces, tags, probabilities)
+  has_entities = tagging.make_entities(labels)
+  return [
+    {**span, "probability": _numbers(span["probability"])}
+    for span in tagging.find_spans(text, words, *found, has_entities)
+  ]
 
 
 def _mask_fields(answer: _Answer) -> dict[str, Any]:

@@ -78,6 +78,12 @@ TASKS: dict[str, TaskKind] = {
   },
   "squad_v1": TaskKind("squad.task:SquadTask", "squad1", _QUESTION, _SQUAD),
   "squad_v2": TaskKind("squad.task:SquadTask", "squad2", _QUESTION, _SQUAD_2),
+  "token_classification": TaskKind(
+    "tagging.task:TaggingTask",
+    TAGS_HEAD,
+    TEXT,
+    (*_FILES, "dev_share", "text_column", "label_column"),
+  ),
   "race": TaskKind("race.task:RaceTask", "multiple_choice", _EXAM),
   "race_v2": TaskKind("race.task:RaceTask", "multiple_choice", _EXAM),
   **{

@@ -16,6 +16,7 @@ from official_albert.tfrecords.schemas import (
   read_manifest,
   shard_name,
   span_schema,
+  tags_schema,
   unmasked_schema,
   write_manifest,
 )

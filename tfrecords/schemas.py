@@ -247,6 +247,15 @@ def span_schema(max_seq_length: int) -> tuple[Feature, ...]:
   return (*_inputs(max_seq_length), *labels)
 
 
+def tags_schema(max_seq_length: int) -> tuple[Feature, ...]:
+  """Returns the schema of a sequence whose tokens may have a class.
+
+  `label_ids` are the class plus 1, and 0 for tokens without one.
+  """
+  labels = Feature("label_ids", "int64", (max_seq_length,))
+  return (*_inputs(max_seq_length), labels)
+
+
 def multiple_choice_schema(
   max_seq_length: int, options: int
 ) -> tuple[Feature, ...]:

@@ -168,7 +168,9 @@ def predict(
   for row, answer in inference.predict(
     backend, rows, _EVAL_BATCH_SIZE.value, keep_refused=True
   ):
-    fields = answer_fields.fields_of(answer, model.labels)
+    fields = answer_fields.fields_of(
+      answer, model.labels, row.cells.get("text", "")
+    )
     write(row.cells["id"], fields)
     if count < _SAMPLE:
       for cell in (row.cells[role] for role in backend.roles):

@@ -29,7 +29,7 @@ POOLINGS = ("pooler", "cls", "mean")
 # The methods that ask the signature of their name; `embed` asks `encode`.
 _METHODS = (
   *("fill_mask", "sentence_order"),
-  *("classify", "score", "choose", "answer"),
+  *("classify", "score", "choose", "answer", "tag"),
 )
 # The parameters of `LoadedModel` for the roles of signatures.
 _PARAMETERS = {"text": "texts", "text_a": "texts", "text_b": "texts_b"}
@@ -81,6 +81,24 @@ class Answer:
 
 
 @dataclasses.dataclass(frozen=True)
+class TaggedSpan:
+  """An entity in a text, or a word with its tag.
+
+  Attributes:
+    text: the part of the text.
+    start, end: its first character in the text, and the one after its last.
+    label: the name of the entity without B- and I-, or the tag of the word.
+    probability: the mean of those of its words.
+  """
+
+  text: str
+  start: int
+  end: int
+  label: str
+  probability: float
+
+
+@dataclasses.dataclass(frozen=True)
 class Choice:
   """The option that answers a question.
 
@@ -118,7 +136,8 @@ class LoadedModel:
     labels: the classes of a classifier, in the order of its outputs; () for
       other models.
     kind: "pretraining", "encoder", "classification", "multi_label",
-      "regression", "squad1", "squad2" or "multiple_choice".
+      "regression", "token_classification", "squad1", "squad2" or
+      "multiple_choice".
     methods: the names of the methods that this model has.
     about: a description of the model, for messages.
     source: what is known of the weights, or of the export.
@@ -275,6 +294,19 @@ class LoadedModel:
     texts = {"question": question, "context": context}
     return self._ask("answer", texts, answer)
 
+  def tag(self, texts: Texts) -> Any:
+    """Returns the entities of each text: a list of `TaggedSpan`, in order.
+
+    If the tags are not of entities, these are all words. The words of a text
+    are separated by spaces and punctuation; the first piece of a word decides.
+    A text may have up to 256 windows; none is truncated.
+    """
+    return self._ask(
+      "tag",
+      {"text": texts},
+      lambda fields, _: [TaggedSpan(**x) for x in fields["spans"]],
+    )
+
   def choose(
     self,
     passage: Texts,
@@ -361,7 +393,10 @@ class LoadedModel:
       takes = "one text" if is_pair else "pairs of texts"
       raise ValueError(f"{self.about}, which takes {takes}: {advice}.")
     made = [
-      make(answer_fields.fields_of(answer, self.labels), row.cells)
+      make(
+        answer_fields.fields_of(answer, self.labels, row.cells.get("text", "")),
+        row.cells,
+      )
       for row, answer in self._answers(backend, texts)
     ]
     return made[0] if isinstance(next(iter(texts.values())), str) else made

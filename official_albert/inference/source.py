@@ -29,6 +29,7 @@ from official_albert.tasks.pretraining import serving as pretraining_serving
 from official_albert.tasks.race import model as race_model
 from official_albert.tasks.squad import model as squad_model
 from official_albert.tasks.squad import serving as squad_serving
+from official_albert.tasks.tagging import serving as tagging_serving
 from official_albert.tokenization import in_graph
 
 ENCODER = "encoder"
@@ -137,7 +138,8 @@ def open_source(
       task=task,
       checkpoint=shown,
       tokenizer=tokenizer,
-      columns=run.columns if run else {},
+      # The columns of CoNLL files are not those of tables.
+      columns=run.columns if run and model_head != registry.TAGS_HEAD else {},
       names_task=is_run or names_task,
       notes=() if is_run else tuple(read.notes),
     )
@@ -233,6 +235,8 @@ def make_served(
     if kind.head == "multi_label":
       return serving.ServedMultiLabel(*of_texts, thresholds=run.thresholds)
     return serving.ServedTextTask(*of_texts)
+  if kind.head == registry.TAGS_HEAD:
+    return tagging_serving.ServedTags(*arguments, run.labels)
   if kind.head == "multiple_choice":
     default = race.RECIPES["race"].max_qa_length
     return race_model.ServedMultipleChoice(

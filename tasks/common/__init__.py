@@ -3,6 +3,7 @@
 from official_albert.tasks.common.disk_list import DiskList
 from official_albert.tasks.common.recipe import Recipe, TaskOptions
 from official_albert.tasks.common.rows import (
+  NO_SPACES,
   PROBABILITIES_SUFFIX,
   THRESHOLD,
   InvalidRow,

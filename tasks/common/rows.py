@@ -30,6 +30,13 @@ from official_albert import labels as labels_lib
 # A cell may be a whole document; csv's own limit is 131,072.
 _MAX_CELL_CHARACTERS = 1 << 30
 _TABLES = (".parquet", ".arrow", ".feather")
+# Letters of scripts that write no spaces between words: Chinese characters,
+# kana, bopomofo, Thai, Lao, Burmese, Khmer.
+NO_SPACES = (
+  "\u3005-\u3007\u3041-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf"
+  "\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af\u0e00-\u0eff"
+  "\u1000-\u109f\u1780-\u17ff"
+)
 # Records store numbers as float32.
 _LARGEST = 3e38
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
@@ -250,6 +257,12 @@ def _files_of(folder: str) -> list[str]:
     )
   state = files.read_json(path, _State, "save the data set again")
   return [os.path.join(folder, x["filename"]) for x in state["_data_files"]]
+
+
+def is_table(path: str) -> bool:
+  """Returns whether rows of a file have lists: JSON lines, Parquet, Arrow."""
+  plain = text_files.without_ending(path)
+  return plain.endswith((*text_files.JSON_ENDINGS, *_TABLES))
 
 
 def read_table(

@@ -33,6 +33,7 @@ from typing import Any, Iterable, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 
 from official_albert import files
+from official_albert.tasks import common
 
 # The default of run_squad_v2.py's flag of this name. Null odds are logits, so
 # it means a probability of one half.
@@ -41,14 +42,7 @@ NULL_SCORE_DIFF_THRESHOLD = 0.0
 CHOSEN_THRESHOLD = "best_null_score_diff_threshold"
 # The metrics in percent end in these names; others are fractions and numbers.
 IN_PERCENT = ("exact", "exact_match", "f1")
-# Letters of scripts that write no spaces between words: Chinese characters,
-# kana, bopomofo, Thai, Lao, Burmese, Khmer.
-NO_SPACES = (
-  "\u3005-\u3007\u3041-\u30ff\u3105-\u312f\u31f0-\u31ff\u3400-\u4dbf"
-  "\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af\u0e00-\u0eff"
-  "\u1000-\u109f\u1780-\u17ff"
-)
-_SEGMENT = re.compile(f"[{NO_SPACES}]|[^{NO_SPACES}\\s]+")
+_SEGMENT = re.compile(f"[{common.NO_SPACES}]|[^{common.NO_SPACES}\\s]+")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
@@ -209,7 +203,7 @@ def _scores(
   """
   # Whether most answers with letters hold one of such a script.
   counts = collections.Counter(
-    bool(re.search(f"[{NO_SPACES}]", text))
+    bool(re.search(f"[{common.NO_SPACES}]", text))
     for text in itertools.chain(*gold.values())
     if any(map(str.isalpha, text))
   )

@@ -25,6 +25,7 @@ import tensorflow as tf
 
 from official_albert import serving
 from official_albert.serving import Tensors
+from official_albert.tasks import common
 from official_albert.tasks.squad import metrics
 from official_albert.tasks.squad import model as model_lib
 from official_albert.tasks.squad.examples import Recipe, Window
@@ -44,7 +45,7 @@ _NEVER = float("-inf")
 _OTHER, _SPACE, _WORD = range(3)
 _SPACES = r"\t-\r\x1c-\x1f\x85\p{Z}"
 _LETTERS = r"\p{L}\p{M}\p{N}"
-_ALONE = metrics.NO_SPACES + r"\p{Hangul}"
+_ALONE = common.NO_SPACES + r"\p{Hangul}"
 
 
 class AnswerQuestions(serving.ServedModule):

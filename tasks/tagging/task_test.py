@@ -1,0 +1,222 @@
+"""Tests of files of tags, records, losses and answers."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_albert import tokenization
+from official_albert.tasks import common, registry
+from official_albert.tasks.tagging import examples as examples_lib
+from official_albert.testing import toy_models
+
+_CONLL = "-DOCSTART- -X- O\n\nEU NNP I-ORG\nsaid VB O\n\nBo NNP I-PER\n"
+_NOTES: list[str] = []
+_PIECES = "the sun ##ny sea was c ##old , old rain war ##m and wet .".split()
+
+
+def read(folder, name, text, *columns):
+  path = folder / name
+  path.write_text(text, "utf-8")
+  _NOTES.clear()
+  return examples_lib.read_examples(str(path), *columns, note=_NOTES.append)
+
+
+@pytest.mark.parametrize(
+  "name, text, columns",
+  [
+    ("a.conll", _CONLL, ()),
+    ("a.txt.x", "w t\nEU I-ORG\nsaid O\n\n\nBo I-PER\n", ("w", "t")),
+    ("a.tsv", "EU\tI-ORG\tx\nsaid\tO\tx\n\t\n\nBo\tI-PER\tx", ("1", "2")),
+    (
+      "a.conllu",
+      "# text = x\n1-2\tEUs\t_\t_\n1\tEU\t_\tB-ORG\n2\tsaid\t_\tO\n"
+      "2.1\tx\t_\t_\n\n1\tBo\t_\tB-PER\n",
+      (),
+    ),
+    (
+      "a.jsonl",
+      '{"id": 1, "tokens": ["EU", "said"], "ner_tags": ["S-ORG", "O"]}\n'
+      '{"tokens": ["Bo"], "ner_tags": ["U-PER"]}\n',
+      (),
+    ),
+    (
+      "b.jsonl",
+      '{"text": "EU said", "spans": [{"start": 0, "end": 2, "label": "ORG"}]}\n'
+      '{"text": "Bo", "spans": [[0, 2, "PER"]]}\n',
+      (),
+    ),
+  ],
+)
+def test_all_formats_give_the_same(tmp_path, name, text, columns):
+  found = read(tmp_path, name, text, *columns)
+  assert found == [
+    examples_lib.TaggedText("0", "EU said", ((0, 2), (3, 7)), ("B-ORG", "O")),
+    examples_lib.TaggedText("1", "Bo", ((0, 2),), ("B-PER",)),
+  ]
+  is_changed = "I-ORG" in text or "S-ORG" in text
+  assert is_changed == any("tags become BIO" in note for note in _NOTES)
+
+
+def test_hashes_are_words_outside_of_conllu(tmp_path):
+  (found,) = read(tmp_path, "a.conll", "#go B-x\n# O\n")
+  assert found.text == "#go #" and found.tags == ("B-x", "O")
+  (found,) = read(tmp_path, "a.conll", "one\ntwo\n")
+  assert found.tags is None and found.words == ((0, 3), (4, 7))
+
+
+def test_spans_within_words_are_counted(tmp_path):
+  spans = [{"start": 3, "end": 8, "label": "L"}]
+  line = json.dumps({"text": "in Paris-based x", "entities": spans})
+  (found,) = read(tmp_path, "a.jsonl", line)
+  assert found.tags == ("O", "B-L", "O")
+  assert "1 spans begin or end within a word" in _NOTES[0]
+  assert "'Paris' in " in _NOTES[0] and "line 1" in _NOTES[0]
+
+
+def _spans(*spans):
+  return json.dumps({"text": "one two three", "spans": spans})
+
+
+@pytest.mark.parametrize(
+  "name, text, message",
+  [
+    ("a.conll", "a b O\nc O\n", "line 2 has 2 columns, but the .* have 3"),
+    ("a.conll", "a\tB-x\nb\t\n", "line 2 lacks the word or its tag"),
+    ("a.conll", "a B-x\nb y\nc O\n", "tags 'y' without B- or I-, and 'B-x'"),
+    ("a.conll", "\n\n", "has no words"),
+    ("a.csv", "a,b\n", "CoNLL"),
+    ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', "numbers have names"),
+    ("a.jsonl", '{"tokens": ["a"], "tags": []}', "1 words and 0 tags"),
+    ("a.jsonl", '{"tokens": [""], "tags": ["O"]}', "not empty"),
+    ("a.jsonl", '{"text": "a", "spans": "x"}', "'spans' must be a list"),
+    ("a.jsonl", '{"text": "\\ud800 a", "spans": []}', "lone surrogate"),
+    ("a.jsonl", _spans([0, 3, "x"], [2, 7, "y"]), "line 1: .* overlaps"),
+    ("a.jsonl", _spans([0, 1, "x"], [1, 3, "y"]), "same word"),
+    ("a.jsonl", _spans([0, 14, "x"]), "characters start < end from 0 to 13"),
+    ("a.jsonl", _spans([3, 3, "x"]), "characters start < end"),
+    ("a.jsonl", _spans([0, 3, ""]), "must have a label"),
+    ("a.jsonl", _spans([3, 4, "x"]), "has no word"),
+    ("a.jsonl", _spans({"start": 0, "end": 3}), "must have a label"),
+  ],
+)
+def test_bad_files(tmp_path, name, text, message):
+  with pytest.raises(ValueError, match=f"{name}.*{message}"):
+    read(tmp_path, name, text)
+
+
+def test_unknown_columns(tmp_path):
+  for columns in (("w", "2"), ("1", "4"), ("0", "1")):
+    with pytest.raises(ValueError, match="line 1: there is no column"):
+      read(tmp_path, "a.conll", "a x B-x\n", *columns)
+
+
+@pytest.mark.parametrize("longest", [5, 6, 7, 11])
+def test_each_piece_is_its_own_in_one_window(tmp_path, longest):
+  tokenizer = toy_models.wordpiece(tmp_path, *_PIECES)
+  for count in range(25):
+    ids = list(range(100, 100 + count))
+    encoded = tokenization.EncodedText(ids, ids, ids)
+    found = list(examples_lib.make_windows([encoded], tokenizer, longest))
+    own = [i for window in found for i in window.own]
+    assert own == list(range(count))
+    for window in found:
+      assert len(window.input_ids) <= longest
+      shown = range(window.begin, window.begin + len(window.input_ids) - 2)
+      for piece in window.own:
+        assert window.input_ids[1 + piece - window.begin] == 100 + piece
+        near = min(piece - shown[0], shown[-1] - piece)
+        is_end = shown[0] == 0 or shown[-1] == count - 1
+        assert is_end or near >= (longest - 2) // 4
+
+
+@pytest.fixture
+def make(tmp_path):
+  sentence = "the sunny sea was cold , the old rain was warm and wet ."
+  words = sentence.split()
+  names = ["O"] * len(words)
+  names[1:3], names[7] = ["B-sea", "I-sea"], "B-rain"
+  lines = [f"{word} {tag}" for word, tag in zip(words, names)]
+  text = "\n".join(lines) + "\n\nrain B-rain\n\nthe O\n"
+  (tmp_path / "a.conll").write_text(text)
+  tokenizer = toy_models.wordpiece(tmp_path, *_PIECES)
+
+  def make_task(**changes):
+    paths = {f"{x}_file": f"{tmp_path}/a.conll" for x in ("train", "dev")}
+    settings = {"tokenizer": tokenizer, "max_seq_length": 8, **paths}
+    options = common.TaskOptions(
+      cache_dir=str(tmp_path), note=_NOTES.append, **{**settings, **changes}
+    )
+    return registry.make_task("token_classification", options)
+
+  return make_task
+
+
+def test_records_and_losses_by_hand(make):
+  task = make()
+  assert task.labels == ("O", "B-rain", "I-rain", "B-sea", "I-sea")
+  assert task.best_metric == "f1" and len(task.windows("train")) > 3
+  rows = list(task.features("dev"))
+  found = [x - 1 for row in rows for x in row["label_ids"] if x]
+  gold = [tag for e in task.examples("dev") for tag in e.tags]
+  assert [task.labels[i] for i in found] == gold
+  # The label is at the first piece of its word.
+  encoded = task.options.tokenizer.encode_with_offsets(
+    task.examples("dev")[0].text
+  )
+  first, *_ = rows
+  labeled = [i - 1 for i, x in enumerate(first["label_ids"]) if x]
+  starts = [encoded.starts[i] for i in labeled]
+  assert starts == [a for a, _ in task.examples("dev")[0].words][: len(starts)]
+  logits = np.random.default_rng(1).normal(size=[2, 3, 5]).astype(np.float32)
+  batch = {
+    "label_ids": tf.constant([[0, 2, 5], [1, 0, 0]]),
+    "example_weight": tf.constant([1.0, 0.0]),
+    "example_id": tf.range(2),
+  }
+  totals, _ = task.losses(None, {"logits": tf.constant(logits)}, batch, True)
+  logs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+  expected = -(logs[0, 1, 1] + logs[0, 2, 4])
+  loss = float(totals["token_classification"])
+  assert loss == pytest.approx(expected, rel=1e-6)
+  weights = task.loss_weights(batch)
+  assert weights["token_classification"] == 2
+
+
+def test_right_classes_score_one(make, tmp_path):
+  task = make()
+  windows = task.windows("dev")
+  classes = np.zeros([len(windows), 8], np.int32)
+  for row, x in zip(classes, task.features("dev")):
+    ids = np.array(x["label_ids"])
+    row[: len(ids)] = np.maximum(ids - 1, 0)
+  values = {"classes": classes, "probabilities": np.full(classes.shape, 0.5)}
+  answers = task.answers("dev", values)
+  assert task.score_answers("dev", answers)["f1"] == 1
+  paths = task.write_answers("dev", answers, str(tmp_path))
+  line = json.loads(open(paths[0], encoding="utf-8").readline())
+  assert [(x["text"], x["label"]) for x in line["prediction"]] == [
+    ("sunny sea", "sea"),
+    ("old", "rain"),
+  ]
+  assert (
+    open(paths[1]).read().splitlines()[1] == "all\t1.0000\t1.0000\t1.0000\t3"
+  )
+  assert task.majority("dev")["f1"] == 0
+
+
+def test_unknown_and_missing_tags_are_refused(make, tmp_path):
+  (tmp_path / "b.conll").write_text("a B-x\n")
+  with pytest.raises(ValueError, match="b.conll, line 1: unknown label 'B-x'"):
+    make(dev_file=f"{tmp_path}/b.conll").examples("dev")
+  (tmp_path / "b.conll").write_text("a\n")
+  with pytest.raises(ValueError, match="b.conll, line 1 has no tags"):
+    make(dev_file=f"{tmp_path}/b.conll").examples("dev")
+  task = make(test_file=f"{tmp_path}/b.conll")
+  assert not task.is_labeled("test") and task.is_labeled("dev")
+  (tmp_path / "b.conll").write_text("a O\n")
+  with pytest.raises(ValueError, match="no word .* has a tag but O"):
+    make(train_file=f"{tmp_path}/b.conll")
