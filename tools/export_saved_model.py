@@ -110,8 +110,8 @@ def main(_) -> None:
       from official_albert.tools.conversion import onnx_export
     except ModuleNotFoundError as error:
       raise ValueError(
-        f"--format=onnx needs {error.name}: python -m pip install onnx "
-        "onnxruntime; requirements-dev.txt has the tested releases."
+        f"--format=onnx needs {error.name}: python -m pip install "
+        "'onnx<1.19' onnxruntime; requirements-dev.txt has the tested releases."
       ) from error
   signatures = _SIGNATURES.value if is_saved_model else "ids"
   export_dir = _EXPORT_DIR.value
