@@ -28,21 +28,11 @@ _PIPELINES = {
   "squad1": "question-answering",
   "token_classification": "token-classification",
 }
-_TEXT = """\
+_TEXT = """
 # {name}
 
-An [ALBERT](https://arxiv.org/abs/1909.11942), `{architecture}` in transformers.
-
-| | |
-|---|---|
-| layers, which share their weights | {config.num_hidden_layers} |
-| hidden size, embedding size | {config.hidden_size}, {config.embedding_size} |
-| pieces | {config.vocab_size:,} |
-| parameters of the encoder | {parameters:,} |
-| most tokens | {config.max_position_embeddings} |
-| classes | {labels} |
-
-## Use
+An [ALBERT](https://arxiv.org/abs/1909.11942) with {parameters:,} parameters in
+its encoder.
 
 ```python
 from transformers import AutoTokenizer, {architecture}
@@ -51,19 +41,12 @@ tokenizer = AutoTokenizer.from_pretrained("{name}")
 model = {architecture}.from_pretrained("{name}")
 ```
 
-Or in TensorFlow, by the package official_albert:
+In TensorFlow, `official_albert.load("{name}")` opens it.
 
-```python
-import official_albert
+Training data: {data}
 
-model = official_albert.load("{name}")
-print(model)  # What it answers.
-```
-
-## Training data
-
-{data}
-{results}"""
+Classes: {labels}
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +75,8 @@ def write(
 ) -> str:
   """Returns the text of the card.
 
+  The Hub shows the scores of its metadata as a table.
+
   Args:
     card: what the user says.
     name: USER/NAME on the Hub, or the name of the folder.
@@ -103,18 +88,16 @@ def write(
   task = (checkpoint.record.get("data") or {}).get("task", "")
   datasets = _items(card.datasets)
   kind = _PIPELINES.get(checkpoint.head, "text-classification")
-  rows, found, metrics = [], [], set()
+  found, names = [], set()
   for split, scores in results.items():
-    scores = {
-      x: y
-      for x, y in scores.items()
-      if not x.endswith("threshold") and math.isfinite(y)
-    }
-    metrics |= {*scores}
-    rows += [f"| {split} | {x} | {y:.4g} |" for x, y in scores.items()]
+    metrics = [
+      {"type": metric, "value": value}
+      for metric, value in scores.items()
+      if not metric.endswith("threshold") and math.isfinite(value)
+    ]
+    names |= {x["type"] for x in metrics}
     data = {"name": task, "type": (*datasets, task)[0], "split": split}
-    values = [{"type": x, "value": y} for x, y in scores.items()]
-    found.append({"task": {"type": kind}, "dataset": data, "metrics": values})
+    found.append({"task": {"type": kind}, "dataset": data, "metrics": metrics})
   metadata = {
     "library_name": "transformers",
     "pipeline_tag": kind,
@@ -123,25 +106,19 @@ def write(
     "language": _items(card.language),
     "base_model": card.base_model,
     "datasets": datasets,
-    "metrics": sorted(metrics),
+    "metrics": sorted(names, key=str),
     "model-index": [{"name": name, "results": found}] if found else [],
   }
   # Each value is JSON, which YAML includes.
   head = [f"{x}: {json.dumps(y)}" for x, y in metadata.items() if y]
-  if rows:
-    title = f"## Results on {task}", "", "| split | metric | value |"
-    rows = ["", *title, "|---|---|---|", *rows, ""]
-  config = checkpoint.config
   text = _TEXT.format(
     name=name,
     architecture=checkpoints.ARCHITECTURES[checkpoint.head],
-    config=config,
-    parameters=config.parameter_count(),
-    labels=", ".join(checkpoint.labels) or "without names",
-    data=", ".join(datasets) or "Not recorded.",
-    results="\n".join(rows),
+    parameters=checkpoint.config.parameter_count(),
+    labels=", ".join(checkpoint.labels) or "without names.",
+    data=", ".join(datasets) or "not recorded.",
   )
-  return "\n".join(["---", *head, "---", "", text])
+  return "\n".join(["---", *head, "---", text])
 
 
 def _items(text: str) -> list[str]:
