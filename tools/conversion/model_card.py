@@ -31,8 +31,8 @@ _PIPELINES = {
 _TEXT = """
 # {name}
 
-An [ALBERT](https://arxiv.org/abs/1909.11942) with {parameters:,} parameters in
-its encoder.
+An [ALBERT](https://arxiv.org/abs/1909.11942), trained on {data}. In TensorFlow,
+`official_albert.load("{name}")` opens it; in PyTorch:
 
 ```python
 from transformers import AutoTokenizer, {architecture}
@@ -40,12 +40,6 @@ from transformers import AutoTokenizer, {architecture}
 tokenizer = AutoTokenizer.from_pretrained("{name}")
 model = {architecture}.from_pretrained("{name}")
 ```
-
-In TensorFlow, `official_albert.load("{name}")` opens it.
-
-Training data: {data}
-
-Classes: {labels}
 """
 
 
@@ -53,17 +47,13 @@ Classes: {labels}
 class Card:
   """What the model card of --to=hf says that no checkpoint knows."""
 
-  license: str = setting(
-    "", "For the model card: the license's name on the Hub, as in apache-2.0."
-  )
-  language: str = setting(
-    "", "For the model card: codes of languages, as in en,de."
-  )
+  license: str = setting("", "On the model card: a license, as in apache-2.0.")
+  language: str = setting("", "On the model card: languages, as in en,de.")
   base_model: str = setting(
-    "", "For the model card: the Hub's name of the model that was fine-tuned."
+    "", "On the model card: the Hub's name of the model that was fine-tuned."
   )
   datasets: str = setting(
-    "", "For the model card: names of the training data, with commas between."
+    "", "On the model card: the training data, as in a,b."
   )
 
 
@@ -86,27 +76,31 @@ def write(
   from official_albert import checkpoints  # Programs parse flags before.
 
   task = (checkpoint.record.get("data") or {}).get("task", "")
-  datasets = _items(card.datasets)
+  datasets, languages = (
+    [x.strip() for x in text.split(",") if x.strip()]
+    for text in (card.datasets, card.language)
+  )
   kind = _PIPELINES.get(checkpoint.head, "text-classification")
-  found, names = [], set()
-  for split, scores in results.items():
-    metrics = [
-      {"type": metric, "value": value}
-      for metric, value in scores.items()
-      if not metric.endswith("threshold") and math.isfinite(value)
-    ]
-    names |= {x["type"] for x in metrics}
-    data = {"name": task, "type": (*datasets, task)[0], "split": split}
-    found.append({"task": {"type": kind}, "dataset": data, "metrics": metrics})
+  found = [
+    {
+      "task": {"type": kind},
+      "dataset": {"name": task, "type": (*datasets, task)[0], "split": split},
+      "metrics": [
+        {"type": metric, "value": value}
+        for metric, value in scores.items()
+        if not metric.endswith("threshold") and math.isfinite(value)
+      ],
+    }
+    for split, scores in results.items()
+  ]
   metadata = {
     "library_name": "transformers",
     "pipeline_tag": kind,
     "tags": ["albert"],
     "license": card.license,
-    "language": _items(card.language),
+    "language": languages,
     "base_model": card.base_model,
     "datasets": datasets,
-    "metrics": sorted(names, key=str),
     "model-index": [{"name": name, "results": found}] if found else [],
   }
   # Each value is JSON, which YAML includes.
@@ -114,42 +108,31 @@ def write(
   text = _TEXT.format(
     name=name,
     architecture=checkpoints.ARCHITECTURES[checkpoint.head],
-    parameters=checkpoint.config.parameter_count(),
-    labels=", ".join(checkpoint.labels) or "without names.",
-    data=", ".join(datasets) or "not recorded.",
+    data=", ".join(datasets) or "data that is not recorded",
   )
   return "\n".join(["---", *head, "---", text])
-
-
-def _items(text: str) -> list[str]:
-  return [x.strip() for x in text.split(",") if x.strip()]
 
 
 def check_push(name: str) -> None:
   """Refuses a push that cannot succeed, before any work.
 
   Raises:
-    ValueError, OSError: the name, the library, the token or the Hub is missing.
+    ValueError, OSError: one of the name, library, token or Hub is missing.
   """
   if not _NAME.fullmatch(name):
     raise ValueError(f"--push_to={name} is not USER/NAME.")
   try:
     import huggingface_hub
+
+    huggingface_hub.HfApi().whoami()
   except ModuleNotFoundError as error:
     raise ValueError(
-      "--push_to needs the package huggingface_hub: pip install "
-      "huggingface_hub."
+      "--push_to needs a package: pip install huggingface_hub."
     ) from error
-  if not huggingface_hub.get_token():
-    raise ValueError(
-      f"--push_to={name} needs a token: run `hf auth login`, or set HF_TOKEN."
-    )
-  try:
-    huggingface_hub.HfApi().whoami()
   except Exception as error:  # Of the library's HTTP client.
     raise OSError(
-      f"the Hugging Face Hub does not accept your token ({_line(error)}): run "
-      "`hf auth login` again."
+      f"--push_to={name}: no login to the Hugging Face Hub ({_line(error)}): "
+      "run `hf auth login`, set HF_TOKEN, or try again later."
     ) from error
 
 
