@@ -32,9 +32,9 @@ def test_values_are_read_by_name(tmp_path):
   prefix = write_bundle(
     tmp_path, tensors={**_TENSORS, "a": np.int64(7), "h": half}
   )
-  values, is_own = tensor_bundle.read_bundle(prefix)
+  values, read_names = tensor_bundle.read_bundle(prefix)
   shapes = {name: value.shape for name, value in values.items()}
-  assert shapes == {"b/c": (2, 3), "a": (), "h": (2,)} and not is_own
+  assert shapes == {"b/c": (2, 3), "a": (), "h": (2,)} and not read_names
   np.testing.assert_array_equal(values["b/c"], _TENSORS["b/c"])
   step, halves = (values[name].read() for name in ("a", "h"))
   assert step == 7 and step.dtype == np.int64

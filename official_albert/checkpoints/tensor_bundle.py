@@ -30,7 +30,7 @@ from official_albert import files
 
 INDEX = ".index"
 # Only checkpoints written by tf.train.Checkpoint have this key.
-_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_OBJECT_GRAPH = b"_CHECKPOINTABLE_OBJECT_GRAPH"
 _FOOTER_BYTES, _MAGIC = 48, 0xDB4775248B80FB57
 # A block is followed by its compression, which TensorFlow does not use, and its
 # checksum.
@@ -63,36 +63,49 @@ class LazyArray:
     return (np.array if copy else np.asarray)(self.read(), dtype)
 
 
-def read_bundle(prefix: str) -> tuple[dict[str, LazyArray], bool]:
+def read_bundle(
+  prefix: str,
+) -> tuple[dict[str, LazyArray], Optional[Callable[[], dict[str, str]]]]:
   """Opens the variables of numbers of a checkpoint, by name.
 
   A value is read when it is used, in a bucket by one request. Sizes are checked
   now, because callers create models of these shapes before they read values.
 
   Returns:
-    The variables, and whether `tf.train.Checkpoint` wrote the checkpoint.
+    The variables, and None or, if `tf.train.Checkpoint` wrote the checkpoint, a
+    function that returns the names in the graph by the variables' keys. It
+    raises OSError if they are damaged.
 
   Raises:
     OSError: the index is damaged or cannot be read, or the other files do not
       have the bytes of its values.
   """
   index = f"{prefix}{INDEX}"
-  header, table = _read_index(index)
+  with files.open(index, "rb") as file:
+    content = file.read(_MAX_INDEX_BYTES + 1)
   try:
+    table = _read_table(content)
+    header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(b"", b""))
+    if header.endianness != header.LITTLE or header.num_shards < 1:
+      raise ValueError("it has no header, or one of another machine")
     entries = {
       name.decode("utf-8"): _read_entry(content)
       for name, content in table.items()
       if not name.startswith(_SLICE)
     }
-  except (ValueError, message.Error) as error:
+  except (ValueError, IndexError, struct.error, message.Error) as error:
     raise _damaged(index, str(error)) from error
+
+  def file_of(entry: tensor_bundle_pb2.BundleEntryProto) -> str:
+    return f"{prefix}.data-{entry.shard_id:05d}-of-{header.num_shards:05d}"
+
   sizes: dict[str, int] = {}
   values: dict[str, LazyArray] = {}
   claimed = 0
   for name, entry in entries.items():
     if not entry:
       continue
-    path = _data_file(prefix, header, entry)
+    path = file_of(entry)
     try:
       if path not in sizes:
         sizes[path], _ = files.stat(path)
@@ -106,25 +119,20 @@ def read_bundle(prefix: str) -> tuple[dict[str, LazyArray], bool]:
     values[name] = LazyArray(_shape(entry), read)
   if claimed > (held := sum(sizes.values())):
     raise _damaged(index, f"it promises {claimed:,} bytes of {held:,}")
-  return values, _OBJECT_GRAPH in entries
+  if _OBJECT_GRAPH not in table:
+    return values, None
+  graph = tensor_bundle_pb2.BundleEntryProto.FromString(table[_OBJECT_GRAPH])
+  return values, functools.partial(_read_names, graph, file_of(graph))
 
 
-def read_names(prefix: str) -> dict[str, str]:
-  """Returns the names that variables have in a graph, by name in `read_bundle`.
-
-  Keras numbers the variables of a SavedModel, so that these say more.
-
-  Raises:
-    OSError: the checkpoint is damaged, or not written by `tf.train.Checkpoint`.
-  """
-  header, table = _read_index(f"{prefix}{INDEX}")
+def _read_names(
+  entry: tensor_bundle_pb2.BundleEntryProto, path: str
+) -> dict[str, str]:
+  """Returns the names in the graph, where Keras does not number variables."""
   try:
-    entry = tensor_bundle_pb2.BundleEntryProto.FromString(
-      table[_OBJECT_GRAPH.encode()]
-    )
-    if not 0 <= entry.size <= _MAX_INDEX_BYTES:
+    if not 0 <= entry.size <= _MAX_INDEX_BYTES or entry.offset < 0:
       raise ValueError("its graph of objects is too large")
-    with files.open(_data_file(prefix, header, entry), "rb") as file:
+    with files.open(path, "rb") as file:
       file.seek(entry.offset)
       content = file.read(entry.size)
     # The length of the text, a checksum of four bytes, the text.
@@ -132,37 +140,11 @@ def read_names(prefix: str) -> dict[str, str]:
     graph = trackable_object_graph_pb2.TrackableObjectGraph.FromString(
       content[start + 4 : start + 4 + size]
     )
-  except (KeyError, IndexError, ValueError, message.Error) as error:
-    raise _damaged(prefix, str(error)) from error
-  return {
-    x.checkpoint_key: x.full_name
-    for node in graph.nodes
-    for x in node.attributes
-  }
-
-
-def _data_file(
-  prefix: str,
-  header: tensor_bundle_pb2.BundleHeaderProto,
-  entry: tensor_bundle_pb2.BundleEntryProto,
-) -> str:
-  return f"{prefix}.data-{entry.shard_id:05d}-of-{header.num_shards:05d}"
-
-
-def _read_index(
-  path: str,
-) -> tuple[tensor_bundle_pb2.BundleHeaderProto, dict[bytes, bytes]]:
-  """Returns the header and the entries of an index; raises OSError."""
-  with files.open(path, "rb") as file:
-    content = file.read(_MAX_INDEX_BYTES + 1)
-  try:
-    table = _read_table(content)
-    header = tensor_bundle_pb2.BundleHeaderProto.FromString(table.pop(b"", b""))
-    if header.endianness != header.LITTLE or header.num_shards < 1:
-      raise ValueError("it has no header, or one of another machine")
-  except (ValueError, IndexError, struct.error, message.Error) as error:
+  except (IndexError, ValueError, OSError, message.Error) as error:
     raise _damaged(path, str(error)) from error
-  return header, table
+  return {
+    x.checkpoint_key: x.full_name for y in graph.nodes for x in y.attributes
+  }
 
 
 def _read_value(

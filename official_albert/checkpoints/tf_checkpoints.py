@@ -57,16 +57,16 @@ def read(
   prefix = runs.find_prefix(path, checkpoint)
   if include_optimizer and not checkpoint and files.is_dir(path):
     prefix = runs.find_prefix(path, runs.LATEST)  # The best has only weights.
-  found, is_own = tensor_bundle.read_bundle(prefix)
-  is_numbered = is_own and not any(map(portable.path_of, found))
-  if is_numbered and (garden := _of_model_garden(found, prefix)):
-    found, is_own = garden, False
-  elif is_numbered:
-    raise ValueError(
-      f"{prefix} holds no weights by the names of a checkpoint, because it is "
-      "of an export, a preprocessor, a model that Keras saved, or another "
-      "program: give the run or the checkpoint that it was made from."
-    )
+  found, read_names = tensor_bundle.read_bundle(prefix)
+  is_own = any(map(portable.path_of, found))
+  if read_names and not is_own:
+    found = _of_model_garden(found, read_names())
+    if not found:
+      raise ValueError(
+        f"{prefix} holds no weights by the names of a checkpoint, because it "
+        "is of an export, a preprocessor, a model that Keras saved, or another "
+        "program: give the run or the checkpoint that it was made from."
+      )
   if checkpoint and not is_own:
     raise ValueError(
       f"{prefix} is not the folder of a run, so there are no checkpoints to "
@@ -120,11 +120,11 @@ def read(
 
 
 def _of_model_garden(
-  found: Mapping[str, portable.Array], prefix: str
+  found: Mapping[str, portable.Array], names: Mapping[str, str]
 ) -> dict[str, portable.Array]:
   """Returns the values by TF1 names; {} if they are of another program."""
   values: dict[str, portable.Array] = {}
-  for key, name in tensor_bundle.read_names(prefix).items():
+  for key, name in names.items():
     start = next(filter(name.startswith, _MODEL_GARDEN), "")
     if not start or key not in found:
       continue
