@@ -210,7 +210,7 @@ def table_rows(
     ValueError: pyarrow is missing, a column is, or the file is damaged.
   """
   try:
-    from pyarrow import ArrowException, ipc, parquet
+    from pyarrow import ArrowException, ipc, parquet, types
   except ModuleNotFoundError as error:
     raise ValueError(
       f"{path} is a table of Parquet or Arrow: python -m pip install pyarrow."
@@ -238,12 +238,20 @@ def table_rows(
           f"{column!r}, the columns are {files.quote(*schema.names)}: name "
           "another."
         )
+      if types.is_temporal(kind := schema.field(column).type):
+        raise ValueError(
+          f"{path}: column {column!r} has times ({kind}): write them as text "
+          "or numbers, or name another."
+        )
     if head.startswith(b"PAR1"):
       batches = table.iter_batches(_TABLE_ROWS, columns=list(columns))
     elif head.startswith(b"ARROW1"):
       batches = map(table.get_batch, range(table.num_record_batches))
-    about = json.loads((schema.metadata or {}).get(b"huggingface", "{}"))
-    features = (about.get("info") or {}).get("features") or {}
+    try:
+      about = json.loads(schema.metadata[b"huggingface"])
+      features = dict(about["info"]["features"])
+    except (KeyError, TypeError, ValueError):
+      features = {}  # Others than `datasets` wrote the table.
     empty = dict.fromkeys(schema.names)
     for batch in batches:
       for start in range(0, batch.num_rows, _TABLE_ROWS):
@@ -253,8 +261,8 @@ def table_rows(
           values = part.column(column).to_pylist()
           names = _class_names(features.get(column))
           cells.append([_named(x, names) for x in values] if names else values)
-        for row in zip(*cells):
-          yield {**empty, **dict(zip(columns, row))}
+        for row in zip(range(part.num_rows), *cells):
+          yield {**empty, **dict(zip(columns, row[1:]))}
   except UnicodeDecodeError as error:
     raise ValueError(f"{path} has text that is not UTF-8: mend it.") from error
   except (ArrowException, OSError) as error:

@@ -112,6 +112,10 @@ class MultiLabelTask(task_lib.OwnTask):
     count = len(self.labels or ())
     return tfrecords.classification_schema(self.max_seq_length, False, count)
 
+  def record_settings(self, split: str) -> dict[str, Any]:
+    separator = {"label_separator": self.options.label_separator}
+    return {**super().record_settings(split), **separator}
+
   @property
   def label_columns(self) -> list[str]:
     return self.options.label_column.split(",")

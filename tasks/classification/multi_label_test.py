@@ -47,6 +47,7 @@ def test_the_forms_of_a_table_are_the_same(kind, tmp_path):
   np.testing.assert_array_equal(task.gold("train"), _GOLD)
   config = task_test._CONFIG
   task = task.with_records(["train", "dev"], config)
+  assert task.describe()["settings"]["label_separator"] == "|"
   (batch,) = task.dataset("dev", 4)
   np.testing.assert_array_equal(batch["label_ids"], _GOLD)
   assert batch["label_ids"].dtype == tf.float32

@@ -162,6 +162,32 @@ def test_damaged_tables(tmp_path, kind):
     list(rows.read_table(f"{tmp_path}/e.parquet", ["text"]))
 
 
+@pytest.mark.parametrize("kind", _KINDS)
+def test_a_table_without_columns_has_rows(tmp_path, kind):
+  path = write(tmp_path / _KINDS[kind], kind)
+  found = [x.cells for x in rows.read_table(path, [])]
+  assert found == [dict.fromkeys(columns())] * 5
+
+
+def test_times_are_refused(tmp_path):
+  path = f"{tmp_path}/a.parquet"
+  # Neither has a Python object: it is too late, or has nanoseconds.
+  for kind, value in (("ms", 1 << 62), ("ns", 1)):
+    times = pyarrow.array([value], pyarrow.timestamp(kind))
+    parquet.write_table(pyarrow.table({"text": ["x"], "at": times}), path)
+    with pytest.raises(ValueError, match=f"column 'at' has times.*{kind}"):
+      list(rows.read_table(path, ["text", "at"]))
+    (row,) = rows.read_table(path, ["text"])
+    assert row.cells == {"text": "x", "at": None}
+
+
+@pytest.mark.parametrize("about", ["", "x", "[1]", '{"info": [1]}', "{}"])
+def test_metadata_of_others_names_no_classes(tmp_path, about):
+  table = pyarrow.table({"class": [1]}, metadata={"huggingface": about})
+  parquet.write_table(table, tmp_path / "a.parquet")
+  assert plain(f"{tmp_path}/a.parquet", "class") == ["1"]
+
+
 def test_text_that_is_not_utf8(tmp_path):
   raw = pyarrow.array([b"\xff"], pyarrow.binary()).view(pyarrow.string())
   parquet.write_table(pyarrow.table({"text": raw}), tmp_path / "a.parquet")

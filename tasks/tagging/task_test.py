@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow
 import pytest
 import tensorflow as tf
+from pyarrow import parquet
 
 from official_albert import tokenization
 from official_albert.tasks import common, registry
@@ -59,6 +61,18 @@ def test_all_formats_give_the_same(tmp_path, name, text, columns):
   ]
   is_changed = "I-ORG" in text or "S-ORG" in text
   assert is_changed == any("tags become BIO" in note for note in _NOTES)
+
+
+def test_parquet_has_the_names_of_its_classes(tmp_path):
+  label = {"_type": "ClassLabel", "names": ["O", "B-ORG", "B-PER"]}
+  features = {"ner_tags": {"_type": "List", "feature": label}}
+  rows = {"tokens": [["EU", "said"], ["Bo"]], "ner_tags": [[1, 0], [2]]}
+  about = {"huggingface": json.dumps({"info": {"features": features}})}
+  path = f"{tmp_path}/a.parquet"
+  parquet.write_table(pyarrow.table(rows, metadata=about), path)
+  found = examples_lib.read_examples(path)
+  assert [x.tags for x in found] == [("B-ORG", "O"), ("B-PER",)]
+  assert [x.text for x in found] == ["EU said", "Bo"]
 
 
 def test_hashes_are_words_outside_of_conllu(tmp_path):

@@ -83,6 +83,7 @@ def make_task(
     recorded = {
       "max_seq_length": run.max_seq_length,
       "dev_share": share,
+      "label_separator": settings.get("label_separator", ","),
       **{f"{role}_column": name for role, name in run.columns.items()},
     }
     values |= {k: v for k, v in recorded.items() if not _SETTINGS[k].present}

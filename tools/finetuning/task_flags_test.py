@@ -144,6 +144,7 @@ def test_flags_of_the_data():
     (own, []),
     (own, ["--text_column=text", "--max_seq_length=5", "--dev_share=.25"]),
     (own, ["--dev_file=x.tsv"]),
+    (("text_multi_label", {**run, "label_separator": "|"}, None, False), []),
   )
   squad = {"doc_stride": 7, "S": 33, "null_score_diff_threshold": -1.5}
   squad |= {"train_file": "", "dev_file": "mine.json", "cache_dir": "there"}
@@ -155,7 +156,8 @@ def test_flags_of_the_data():
     {"doc_stride": 5, "length_bucketing": True},
     {"labels": ["no", "yes"], "S": 19, "columns": columns, "dev_share": 0.25},
     {"columns": {**columns, "text": "text"}, "S": 5, "dev_share": 0.25},
-    {"columns": columns, "dev_share": 0.0},
+    {"columns": columns, "dev_share": 0.0, "label_separator": ","},
+    {"labels": ["no", "yes"], "label_separator": "|"},
   )
   for task, values in zip(found, expected):
     assert task.items() >= values.items()
