@@ -19,19 +19,16 @@ from official_albert.tasks import common
 from official_albert.tasks.common import TextExample
 
 
-def store(examples: Iterable[TextExample] = ()) -> common.DiskList:
-  """Returns the examples as a list on the disk, if they are many."""
-  return common.DiskList(
-    examples,
-    lambda example: json.dumps([*vars(example).values()]).encode(),
-    _decode,
-  )
+class ExampleList(common.DiskList):
+  """Examples, on the disk if they are many."""
 
+  def encode(self, value: TextExample) -> bytes:
+    return json.dumps([*vars(value).values()]).encode()
 
-def _decode(content: bytes) -> TextExample:
-  guid, text_a, text_b, label, where = json.loads(content)
-  label = tuple(label) if isinstance(label, list) else label
-  return TextExample(guid, text_a, text_b, label, where)
+  def decode(self, content: bytes) -> TextExample:
+    guid, text_a, text_b, label, where = json.loads(content)
+    label = tuple(label) if isinstance(label, list) else label
+    return TextExample(guid, text_a, text_b, label, where)
 
 
 # Of a row: one, several, or None if it is not known.
@@ -67,7 +64,7 @@ def read_examples(
   label_of: Callable[[common.Record], Label] = lambda record: None,
   may_lack_labels: bool = False,
   invalid: Optional[common.InvalidRows] = None,
-) -> common.DiskList:
+) -> ExampleList:
   """Reads the examples of tables, see `common.read_table`.
 
   `columns` maps the roles `text`, and optionally `text_b` and `id`, to names of
@@ -75,7 +72,7 @@ def read_examples(
   of a row that has `label_columns`. With `may_lack_labels`, none of the labels
   may be valid; then all are None. Other invalid rows are given to `invalid`.
   """
-  examples = store()
+  examples = ExampleList()
   invalid = invalid or common.InvalidRows()
   unlabeled = common.InvalidRows(may_skip=True)
   names = [*columns.values(), *label_columns]
@@ -107,7 +104,7 @@ def read_examples(
         "or leave out the column of the labels to predict without metrics."
       )
     invalid.found |= unlabeled.found
-    examples = store(x for x in examples if x.label is not None)
+    examples = ExampleList(x for x in examples if x.label is not None)
   return examples
 
 

@@ -119,10 +119,10 @@ def test_rows_that_are_in_two_files(tmp_path):
   assert examples.find_shared(train, dev) == (2, first)
   # One text is no pair.
   assert examples.find_shared(train[:1], [Example("0", "a day")]) == (0, "")
-  stored = examples.store(dev)
+  stored = examples.ExampleList(dev)
   assert list(stored) == dev and stored[1].where == "dev.tsv, line 3"
   several = Example("", "a", None, ("x", "y"))
-  assert examples.store([several])[0] == several
+  assert examples.ExampleList([several])[0] == several
 
 
 def test_invalid_rows_are_left_out(tmp_path):

@@ -177,8 +177,6 @@ class OwnTask(own_files.OwnFiles, TextTask):
   Without `TaskOptions.labels`, the training data is read to find the classes.
   """
 
-  make_list = staticmethod(examples_lib.store)
-
   def __init__(self, name: str, options: common.TaskOptions):
     super().__init__(name, options)
     self._is_regression = name.endswith("regression")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import array
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _MEMORY_BYTES = 1 << 26  # More is written to the disk.
@@ -14,25 +14,25 @@ class DiskList(Sequence):
   """Values, of which up to 64 MiB are in memory, and more on the disk.
 
   Each also takes eight bytes of memory. The file has no name and goes with the
-  list; the environment's TMPDIR says where it is. `encode` makes bytes of a
-  value, and `decode` the value of bytes.
+  list; the environment's TMPDIR says where it is. Subclasses for other values
+  than bytes have `encode` and `decode`.
   """
 
-  def __init__(
-    self,
-    values: Iterable[Any] = (),
-    encode: Callable[[Any], bytes] = bytes,
-    decode: Callable[[bytes], Any] = bytes,
-  ):
-    self._encode, self._decode = encode, decode
+  def __init__(self, values: Iterable[Any] = ()):
     self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES)
     self._starts = array.array("Q", [0])
     self.extend(values)
 
+  def encode(self, value: Any) -> bytes:
+    return value
+
+  def decode(self, content: bytes) -> Any:
+    return content
+
   def extend(self, values: Iterable[Any]) -> None:
     """Adds values at the end."""
     for value in values:
-      content = self._encode(value)
+      content = self.encode(value)
       # The values may be read in between.
       self._file.seek(self._starts[-1])
       self._file.write(content)
@@ -50,4 +50,4 @@ class DiskList(Sequence):
       raise IndexError(f"there is no value {index} of {len(self)}")
     start, end = self._starts[index : index + 2]
     self._file.seek(start)
-    return self._decode(self._file.read(end - start))
+    return self.decode(self._file.read(end - start))

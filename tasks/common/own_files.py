@@ -7,23 +7,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Callable, Iterable, Sequence
+from typing import Any, Sequence
 
 from official_albert.tasks.common import finetuning_task
 
 
-def hold_out(
-  examples: Iterable[Any], share: float, make_list: Callable[[], Any] = list
-) -> tuple[Any, Any]:
+def hold_out(examples: Any, share: float) -> tuple[Any, Any]:
   """Splits examples into those to train on and those to evaluate.
 
   A hash of the `texts` of an example decides about it, so its side depends
   neither on the order nor on the number of the others. Equal texts are on the
   same side, also with different labels. The number of held-out examples is
   therefore only close to `share`, a number between 0 and 1, and classes are not
-  stratified.
+  stratified. The sides are of the type of `examples`, a list.
   """
-  sides = make_list(), make_list()
+  sides = type(examples)(), type(examples)()
   for example in examples:
     digest = hashlib.sha256(json.dumps(example.texts).encode()).digest()
     sides[int.from_bytes(digest[:8], "big") < share * 2**64].append(example)
@@ -33,10 +31,8 @@ def hold_out(
 class OwnFiles(finetuning_task.FinetuningTask):
   """Reads --train_file, --dev_file or --dev_share, and --test_file.
 
-  Its examples have `texts`, a list. `make_list` makes a list of examples.
+  Its examples have `texts`, a list.
   """
-
-  make_list: Callable[[], Any] = list
 
   def names(self, examples: Sequence[Any]) -> set[Any]:
     """Returns the classes that occur."""
@@ -60,7 +56,7 @@ class OwnFiles(finetuning_task.FinetuningTask):
   def side(self, examples: Sequence[Any], split: str) -> Sequence[Any]:
     """Returns the examples of the training file that belong to a split."""
     share, path = self.options.dev_share, self.sources(split)[0]
-    train, dev = hold_out(examples, share, self.make_list)
+    train, dev = hold_out(examples, share)
     counts = f"{len(dev):,} of the {len(examples):,} rows of {path}"
     if not (train and dev) or self.names(dev) - self.names(train):
       raise ValueError(

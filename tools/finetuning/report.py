@@ -37,23 +37,21 @@ def write(
     gold: the correct classes <int>[N], or 0 and 1 of each label [N, L].
     predicted: the same of the predictions.
   """
-  import sklearn.metrics  # It takes long.
+  from sklearn import metrics  # It takes long.
 
   several, numbers = gold.ndim > 1, range(len(labels))
-  values = sklearn.metrics.precision_recall_fscore_support(
+  values = metrics.precision_recall_fscore_support(
     gold, predicted, labels=numbers, zero_division=0
   )
-  classes = {
-    label: {**dict(zip(_COLUMNS, map(float, row))), "support": int(row[-1])}
-    for label, row in zip(labels, zip(*values))
-  }
-  count = sklearn.metrics.confusion_matrix
+  table = [*zip(*(x.tolist() for x in values))]
+  count = metrics.confusion_matrix
   if several:
-    count = sklearn.metrics.multilabel_confusion_matrix
+    count = metrics.multilabel_confusion_matrix
   matrix = count(gold, predicted, labels=numbers)
+  classes = {x: dict(zip(_COLUMNS, row)) for x, row in zip(labels, table)}
   rows = [
-    [label, *(f"{x:.4f}" for x in row[:-1]), f"{row[-1]:,}"]
-    for label, row in ((k, [*x.values()]) for k, x in classes.items())
+    [label, *(f"{x:.4f}" for x in shares), f"{support:,}"]
+    for label, (*shares, support) in zip(labels, table)
   ]
   path = os.path.join(folder, f"classification_report.{split}")
   files.write_text(f"{path}.txt", printing.table(["", *_COLUMNS], rows) + "\n")
