@@ -159,6 +159,8 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       "merge it by merge_and_unload of PEFT, and save the whole model."
     )
   notes = []
+  if is_preset and files.exists(os.path.join(path, keras_files.TASK_FILE)):
+    notes.append(f"the head of {path}, {keras_files.TASK_FILE}, is not read.")
   if files.exists(os.path.join(path, _MODULES_FILE)):
     notes.append(
       f"{path} is of sentence-transformers: the pooling and the layers that "

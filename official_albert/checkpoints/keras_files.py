@@ -8,7 +8,6 @@ saving_lib.py of Keras 3.15; albert_backbone.py of KerasHub 0.32.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from typing import Any, Mapping, Optional
@@ -21,47 +20,49 @@ from official_albert.checkpoints import tokenizer_file
 
 TF_FILE = "tf_model.h5"
 PRESET_FILE = "model.weights.h5"
+# The head of a preset of a task.
+TASK_FILE = "task.weights.h5"
 _VOCABULARY = "assets/tokenizer/vocabulary.spm"
-# How the last part of a variable's name in Keras ends in Hugging Face.
+# How the last part of a variable's name ends in Hugging Face. A preset has
+# numbers: the first variable of a LayerNormalization is gamma.
 _ENDS = {
-  "kernel": "weight",
-  "gamma": "weight",
-  "embeddings": "weight",
-  "beta": "bias",
+  **dict.fromkeys(("kernel", "gamma", "embeddings", "0"), "weight"),
+  **dict.fromkeys(("beta", "1"), "bias"),
 }
-# The arguments of AlbertBackbone, and their keys in Hugging Face's config.json.
+# The keys of Hugging Face's config.json, and the arguments of AlbertBackbone.
 _ARGUMENTS = {
-  "vocabulary_size": ["vocab_size"],
-  "num_layers": ["num_hidden_layers"],
-  "num_heads": ["num_attention_heads"],
-  "num_groups": ["num_hidden_groups"],
-  "num_inner_repetitions": ["inner_group_num"],
-  "embedding_dim": ["embedding_size"],
-  "hidden_dim": ["hidden_size"],
-  "intermediate_dim": ["intermediate_size"],
-  "dropout": ["hidden_dropout_prob", "attention_probs_dropout_prob"],
-  "max_sequence_length": ["max_position_embeddings"],
-  "num_segments": ["type_vocab_size"],
+  "vocab_size": "vocabulary_size",
+  "num_hidden_layers": "num_layers",
+  "num_attention_heads": "num_heads",
+  "num_hidden_groups": "num_groups",
+  "inner_group_num": "num_inner_repetitions",
+  "embedding_size": "embedding_dim",
+  "hidden_size": "hidden_dim",
+  "intermediate_size": "intermediate_dim",
+  "hidden_dropout_prob": "dropout",
+  "attention_probs_dropout_prob": "dropout",
+  "max_position_embeddings": "max_sequence_length",
+  "type_vocab_size": "num_segments",
 }
-# The layers of a preset. {} is the block.
+# A layer of a preset: the group, the block in it, the rest.
+_LAYER = re.compile(r"(?:group_(\d+)_inner_layer_(\d+)/)?(.*)", re.DOTALL)
+_BLOCK = "encoder.albert_layer_groups.{}.albert_layers.{}."
 _LAYERS = {
   "token_embedding": "embeddings.word_embeddings",
   "segment_embedding": "embeddings.token_type_embeddings",
   "position_embedding": "embeddings.position_embeddings",
   "embeddings_layer_norm": "embeddings.LayerNorm",
   "embedding_projection": "encoder.embedding_hidden_mapping_in",
-  "self_attention_layer/query": "{}.attention.query",
-  "self_attention_layer/key": "{}.attention.key",
-  "self_attention_layer/value": "{}.attention.value",
-  "self_attention_layer/attention_output": "{}.attention.dense",
-  "self_attention_layer_norm": "{}.attention.LayerNorm",
-  "feedforward_intermediate_dense": "{}.ffn",
-  "feedforward_output_dense": "{}.ffn_output",
-  "feedforward_layer_norm": "{}.full_layer_layer_norm",
+  "self_attention_layer/query": f"{_BLOCK}attention.query",
+  "self_attention_layer/key": f"{_BLOCK}attention.key",
+  "self_attention_layer/value": f"{_BLOCK}attention.value",
+  "self_attention_layer/attention_output": f"{_BLOCK}attention.dense",
+  "self_attention_layer_norm": f"{_BLOCK}attention.LayerNorm",
+  "feedforward_intermediate_dense": f"{_BLOCK}ffn",
+  "feedforward_output_dense": f"{_BLOCK}ffn_output",
+  "feedforward_layer_norm": f"{_BLOCK}full_layer_layer_norm",
   "pooled_dense": "pooler",
 }
-_BLOCK = re.compile(r"group_(\d+)_inner_layer_(\d+)/")
-_HF_BLOCK = "encoder.albert_layer_groups.{}.albert_layers.{}"
 
 _Values = dict[str, np.ndarray]
 
@@ -104,32 +105,27 @@ def read_preset(
       f"{folder} is a preset of KerasHub for {name!r:.80}; only AlbertBackbone "
       "is read."
     )
-  settings = {
-    key: config[argument]
-    for argument, keys in _ARGUMENTS.items()
-    for key in keys
-    if argument in config
-  }
+  settings = {k: config[x] for k, x in _ARGUMENTS.items() if x in config}
   # KerasHub has one activation, the tanh form.
   settings |= {"hidden_act": "gelu_new", "model_type": "albert"}
-  path, values = os.path.join(folder, PRESET_FILE), {}
-  found, layers = _read(path)
+  values: _Values = {}
+  found, layers = _read(os.path.join(folder, PRESET_FILE))
   for place, value in found.items():
-    parts = place.split("/")
-    parents = ["/".join(parts[:i]) for i in range(1, len(parts) - 1)]
-    layer = "/".join(layers[x] for x in parents if x in layers)
-    block = _BLOCK.match(layer)
-    hf_name = _LAYERS.get(_BLOCK.sub("", layer), layer)
-    if block:
-      hf_name = hf_name.format(_HF_BLOCK.format(*block.groups()))
-    if ".attention." in hf_name:  # [H, N, H / N], [N, H / N, H] or [N, H / N]
-      shape = (math.isqrt(value.size), -1) if value.ndim == 3 else (-1,)
-      value = value.reshape(shape)
-    if parts[-1] == "0" and "embeddings." not in hf_name:
-      value = value.T
-    # The first variable of a LayerNormalization is gamma.
-    end = "weight" if parts[-1] == "0" else "bias"
-    values[f"albert.{hf_name}.{end}"] = value
+    *parts, _, end = place.split("/")  # .../vars/0
+    parents = ["/".join(parts[:i]) for i in range(1, len(parts) + 1)]
+    path = "/".join(layers[x] for x in parents if x in layers)
+    *block, layer = _LAYER.fullmatch(path).groups()  # type: ignore[union-attr]
+    name = _LAYERS[layer].format(*block) if layer in _LAYERS else path
+    if ".attention." in name and value.size:
+      if end == "1":  # [N, H / N]
+        value = value.reshape(-1)
+      elif value.ndim == 3 and name.endswith("dense"):  # [N, H / N, H]
+        value = value.reshape(-1, value.shape[-1])
+      elif value.ndim == 3:  # [H, N, H / N]
+        value = value.reshape(len(value), -1)
+    is_kernel = end == "0" and "embeddings." not in name
+    name = f"albert.{name}.{_ENDS.get(end, end)}"
+    values[name] = value.T if is_kernel else value
   return settings, values
 
 
@@ -158,23 +154,22 @@ def _read(path: str) -> tuple[_Values, dict[str, str]]:
   names: dict[str, str] = {}
   with files.local_copy(path) as local_path:
     left = os.path.getsize(local_path)
-    sets: dict[str, h5py.Dataset] = {}
 
     def visit(place: str, node: Any) -> None:
-      if isinstance(node, h5py.Dataset):
-        sets[place] = node
-      elif place.endswith("/vars") and isinstance(node.attrs.get("name"), str):
-        names[place.removesuffix("/vars")] = node.attrs["name"]
+      nonlocal left
+      if isinstance(name := node.attrs.get("name"), str):
+        names[place.removesuffix("/vars")] = name
+      if not isinstance(node, h5py.Dataset):
+        return
+      left -= node.nbytes
+      if node.external or node.is_virtual or left < 0:
+        raise ValueError(f"{place:.80} is not in it as it is")
+      if node.dtype.kind == "f":
+        values[place] = node[()].astype(np.float32)
 
     try:
       with h5py.File(local_path, "r") as file:
         file.visititems(visit)
-        for place, node in sets.items():
-          left -= node.nbytes
-          if node.external or node.is_virtual or left < 0:
-            raise ValueError(f"{place:.80} is not in it as it is")
-          if node.dtype.kind == "f":
-            values[place] = node[()].astype(np.float32)
     except Exception as error:  # h5py has several, without a common class.
       raise ValueError(
         f"{path} is damaged, truncated, or no HDF5 file of Keras "

@@ -214,6 +214,8 @@ def test_a_preset_of_keras_hub_is_read_exactly(group, tmp_path):
   for name in ("num_hidden_groups", "inner_group_num", "num_hidden_layers"):
     assert getattr(config, name) == getattr(source.config, name)
   # KerasHub runs the model alone: it neither lower-cases nor strips accents.
+  (folder / "task.weights.h5").touch()  # The head of a classifier.
+  assert "task.weights.h5" in loading.read_checkpoint(str(folder)).notes[0]
   vocabulary = folder / "assets" / "tokenizer" / "vocabulary.spm"
   vocabulary.parent.mkdir(parents=True)
   vocabulary.write_bytes(toy_vocabulary.numbers(config.vocab_size))
@@ -244,9 +246,36 @@ def test_presets_that_do_not_fit(changes, message, tmp_path):
     hf_checkpoints.read(str(folder))
 
 
-def test_a_preset_without_its_weights(tmp_path):
+@pytest.mark.parametrize(
+  "change, error, message",
+  [
+    (lambda path: path.unlink(), FileNotFoundError, "model.weights.h5"),
+    (
+      lambda path: rename(path, "group_0_inner_layer_0", "group_0_inner_{x}"),
+      ValueError,
+      "lacks bert/",
+    ),
+    (
+      lambda path: rename(path, "query", "{x.__class__} {9}"),
+      ValueError,
+      "lacks bert/",
+    ),
+  ],
+)
+def test_presets_with_other_weights(change, error, message, tmp_path):
   folder = tmp_path / "preset"
   write_preset(folder, golden(head="none"))
-  (folder / "model.weights.h5").unlink()
-  with pytest.raises(FileNotFoundError, match="model.weights.h5"):
+  change(folder / "model.weights.h5")
+  with pytest.raises(error, match=message):
     hf_checkpoints.read(str(folder))
+
+
+def rename(path, old, new):
+  """Gives layers of a preset another name."""
+  with h5py.File(path, "a") as file:
+
+    def visit(_, node):
+      if node.attrs.get("name") == old:
+        node.attrs["name"] = new
+
+    file.visititems(visit)
