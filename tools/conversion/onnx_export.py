@@ -30,7 +30,15 @@ _OPSET = 20  # The first with Gelu.
 # The batch and the length of what is compared.
 _BATCH, _LENGTH = 3, 37
 _FLOAT, _INT64 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
-_ACTIVATIONS = {"relu": "Relu", "tanh": "Tanh", "linear": "Identity"}
+_ACTIVATIONS: dict[str, tuple[str, dict[str, str]]] = {
+  "gelu": ("Gelu", {"approximate": "tanh"}),
+  "gelu_erf": ("Gelu", {}),
+  "relu": ("Relu", {}),
+  "tanh": ("Tanh", {}),
+  "linear": ("Identity", {}),
+}
+# What a file of protocol buffers holds, less room for the operations.
+_MAX_BYTES = (1 << 31) - (1 << 24)
 
 
 def write_folder(
@@ -75,6 +83,11 @@ def _make_file(module: serving.ServedModule, quantization: str) -> bytes:
   make = onnx.helper
   graph = _Graph("float16" if quantization == "float16" else "float32")
   outputs = graph.add_outputs(module)
+  if (size := sum(x.ByteSize() for x in graph.weights)) > _MAX_BYTES:
+    raise ValueError(
+      f"the weights have {size:,} bytes, but a file of ONNX holds only "
+      f"{_MAX_BYTES:,}: share more weights, or give --quantization=float16."
+    )
   for name, value in outputs.items():
     graph.nodes.append(make.make_node("Identity", [value], [name]))
   inputs = {
@@ -140,13 +153,12 @@ class _Graph:
   def _stored(self, value: Any) -> str:
     """Returns the name of a variable or a constant."""
     array = np.asarray(value)
-    if array.dtype == np.float64:
-      array = array.astype(np.float32)
-    is_variable = hasattr(value, "ref")
-    content = array.dtype, array.shape, array.tobytes()
-    key = value.ref() if is_variable else content
+    if hasattr(value, "ref"):
+      key, stem = value.ref(), value.name.split(":")[0]
+    else:
+      array = array.astype(np.float32) if array.dtype == np.float64 else array
+      key, stem = (array.dtype, array.shape, array.tobytes()), "constant"
     if key not in self._names:
-      stem = value.name.split(":")[0] if is_variable else "constant"
       name = self._names[key] = f"{stem}_{len(self._names)}"
       if array.ndim == 2 and self._matrix_dtype != "float32":
         array = array.astype(self._matrix_dtype)
@@ -250,10 +262,8 @@ class _Graph:
     return self("LayerNormalization", x, *scale, epsilon=layer.epsilon)
 
   def _activation(self, config: modeling.AlbertConfig, x: str) -> str:
-    name = config.hidden_act
-    if name in _ACTIVATIONS:
-      return self(_ACTIVATIONS[name], x)
-    return self("Gelu", x, approximate="tanh" if name == "gelu" else "none")
+    operation, options = _ACTIVATIONS[config.hidden_act]
+    return self(operation, x, **options)
 
   def _pool(self, model: modeling.AlbertModel, x: str) -> str:
     first = self("Gather", x, 0, axis=1)  # [B, H]

@@ -176,6 +176,10 @@ def test_failed_exports_leave_nothing(tmp_path, monkeypatch):
     patch.setitem(export_check.TOLERANCES, "int8", 1e-9)
     with pytest.raises(ValueError, match="logits .* differs .* than int8"):
       onnx_export.write_folder(source, target, "int8")
+  with monkeypatch.context() as patch:
+    patch.setattr(onnx_export, "_MAX_BYTES", 9_999)
+    with pytest.raises(ValueError, match="weights have .*holds only 9,999"):
+      onnx_export.write_folder(source, target)
   source.module.kind = "poetry"
   with pytest.raises(ValueError, match="no graph of poetry: give --head=enc"):
     onnx_export.write_folder(source, target)
