@@ -96,7 +96,7 @@ def read_examples(
       found = common.TextExample(guid, text_a, text_b, label, record.where)
       examples.append(found)
   if not examples:
-    raise ValueError(f"{path} has no valid row: {invalid.describe()[0]}")
+    raise ValueError(f"{path} has no valid row; the first: {invalid.first}")
   if 0 < unlabeled.count < len(examples):
     if not invalid.may_skip:
       raise ValueError(
@@ -150,10 +150,10 @@ def read_weights(text: str, labels: Sequence[str]) -> np.ndarray:
       weight = float(number)
     except ValueError:
       weight = math.nan
-    if label not in weights or not 0 < weight < math.inf:
+    if label not in weights or not 1e-9 <= weight <= 1e9:
       raise ValueError(
         f"--class_weights has {part!r}, but takes balanced or LABEL=WEIGHT,... "
-        f"of {files.quote(*labels)}, with positive weights."
+        f"of {files.quote(*labels)}, with weights from 1e-9 to 1e9."
       )
     weights[label] = weight
   return np.array([*weights.values()], np.float32)

@@ -149,7 +149,7 @@ def test_invalid_rows_are_left_out(tmp_path):
   for rows in ([{"text": "a"}], [[1]], [{"text": "", "label": "x"}]):
     path = write(tmp_path, *rows, name="rows.jsonl")
     with pytest.raises(
-      ValueError, match="has no valid row: .* left out 1 rows"
+      ValueError, match="has no valid row; the first: .*, line 1"
     ):
       read(path, _COLUMNS, invalid=common.InvalidRows(may_skip=True))
 

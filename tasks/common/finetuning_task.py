@@ -172,8 +172,8 @@ class FinetuningTask(abc.ABC):
     task.config = dataclasses.replace(
       config, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
     )
-    for folder in records.values():
-      task._manifest = tfrecords.read_manifest(folder)
+    # Of training if it is there: test data has no --dev_share.
+    task._manifest = tfrecords.read_manifest(next(iter(records.values())))
     # With buckets, throughput counts tokens without padding; otherwise with it.
     task.tokens_per_example = self.max_seq_length * self.sequences_per_example
     if self.options.length_bucketing and "train" in records:

@@ -94,7 +94,8 @@ def test_dev_data_from_the_training_file(data):
   assert {int(row.guid) for row in (*train, *dev)} == set(range(40))
   text = path.read_text().splitlines()[int(dev[1].guid) + 1]
   assert text == f"{dev[1].label}\t{dev[1].text_a}"
-  assert on_records(task).describe()["settings"]["dev_share"] == 0.25
+  records = on_records(task, ("train", "dev", "test"))
+  assert records.describe()["settings"]["dev_share"] == 0.25
   # With the labels of a run, only the held-out rows are used.
   again = make(labels=("bad", "good"), max_eval_examples=2)
   assert again.examples("dev") == [dev[0], dev[len(dev) // 2]]
