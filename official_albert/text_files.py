@@ -221,9 +221,11 @@ def table_rows(
       # With a buffer, a row group is read in parts.
       table = parquet.ParquetFile(file, buffer_size=_READ_BYTES)
       schema = table.schema_arrow
+      batches = table.iter_batches(_TABLE_ROWS, columns=list(columns))
     elif head.startswith(b"ARROW1"):
       table = ipc.open_file(file)
       schema = table.schema
+      batches = map(table.get_batch, range(table.num_record_batches))
     elif head.startswith(TABLE_HEADS):
       batches = ipc.open_stream(file)
       schema = batches.schema
@@ -243,26 +245,18 @@ def table_rows(
           f"{path}: column {column!r} has times ({kind}): write them as text "
           "or numbers, or name another."
         )
-    if head.startswith(b"PAR1"):
-      batches = table.iter_batches(_TABLE_ROWS, columns=list(columns))
-    elif head.startswith(b"ARROW1"):
-      batches = map(table.get_batch, range(table.num_record_batches))
     try:
       about = json.loads(schema.metadata[b"huggingface"])
       features = dict(about["info"]["features"])
     except (KeyError, TypeError, ValueError):
       features = {}  # Others than `datasets` wrote the table.
+    classes = {x: _class_names(features.get(x)) for x in columns}
     empty = dict.fromkeys(schema.names)
     for batch in batches:
       for start in range(0, batch.num_rows, _TABLE_ROWS):
-        part = batch.slice(start, _TABLE_ROWS)
-        cells = []
-        for column in columns:
-          values = part.column(column).to_pylist()
-          names = _class_names(features.get(column))
-          cells.append([_named(x, names) for x in values] if names else values)
-        for row in zip(range(part.num_rows), *cells):
-          yield {**empty, **dict(zip(columns, row[1:]))}
+        part = batch.slice(start, _TABLE_ROWS).select(list(columns))
+        for row in part.to_pylist():
+          yield {**empty, **{k: _named(x, classes[k]) for k, x in row.items()}}
   except UnicodeDecodeError as error:
     raise ValueError(f"{path} has text that is not UTF-8: mend it.") from error
   except (ArrowException, OSError) as error:
@@ -285,7 +279,9 @@ def _class_names(feature: Any) -> Sequence[str]:
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
-  """Returns the name of a class, and the names of those in a list."""
+  """Returns the name of a class, also of each in a list, if it has names."""
+  if not names:
+    return value
   if isinstance(value, list):
     return [_named(x, names) for x in value]
   is_class = isinstance(value, int) and 0 <= value < len(names)

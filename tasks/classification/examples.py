@@ -70,29 +70,22 @@ def read_examples(
   `columns` maps the roles `text`, and optionally `text_b` and `id`, to names of
   columns. Without `id`, rows are numbered from 0. `label_of` returns the label
   of a row that has `label_columns`. With `may_lack_labels`, none of the labels
-  may be valid; then all are None. Other invalid rows are given to `invalid`.
+  may be valid; then all are None. Other invalid rows are left to `invalid`.
   """
   examples = ExampleList()
   invalid = invalid or common.InvalidRows()
-  unlabeled = common.InvalidRows(may_skip=True)
+  unlabeled = common.InvalidRows(may_lack_labels)
   names = [*columns.values(), *label_columns]
   for number, record in enumerate(common.read_table(path, names, invalid)):
-    try:
-      guid, label, text_b = str(number), None, None
+    guid, label, text_b = str(number), None, None
+    with invalid:
       if "text_b" in columns:
         text_b = common.text_cell(record, columns["text_b"])
       if "id" in columns:
         guid = common.plain_cell(record, columns["id"])
       text_a = common.text_cell(record, columns["text"])
-      try:
+      with unlabeled:
         label = label_of(record) if label_columns else None
-      except common.InvalidRow as error:
-        if not may_lack_labels:
-          raise
-        unlabeled.add(error)
-    except common.InvalidRow as error:
-      invalid.add(error)
-    else:
       found = common.TextExample(guid, text_a, text_b, label, record.where)
       examples.append(found)
   if not examples:

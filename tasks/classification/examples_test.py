@@ -182,3 +182,10 @@ def test_some_labels_are_missing(tmp_path):
   invalid.found.clear()
   found = read(path, _COLUMNS, ("c", "d"), **options)
   assert [e.label for e in found] == [None, None] and not invalid.found
+  # Texts and labels are counted apart.
+  texts, labels = ("x", "\ud800", "y"), ("a", "a", "\udfff")
+  lines = [{"text": x, "label": y} for x, y in zip(texts, labels)]
+  path = write(tmp_path, *lines, name="rows.jsonl")
+  assert len(read(path, _COLUMNS, ("a", "b"), **options)) == 1
+  problem = "contains the lone surrogate"
+  assert [*invalid.found] == [f"'text' {problem}", f"'label' {problem}"]

@@ -90,6 +90,8 @@ class InvalidRow(ValueError):
 class InvalidRows:
   """Refuses invalid rows; or with `may_skip` counts them, to leave them out.
 
+  In a `with` block, it handles the `InvalidRow` that ends the block.
+
   Attributes:
     may_skip: whether it counts them.
     found: the number of each kind, and the message of the first.
@@ -99,12 +101,15 @@ class InvalidRows:
     self.may_skip = may_skip
     self.found: dict[str, tuple[int, str]] = {}
 
-  def add(self, error: InvalidRow) -> None:
-    """Counts a row, or raises the error."""
-    if not self.may_skip:
-      raise error
+  def __enter__(self) -> None:
+    pass
+
+  def __exit__(self, kind: Any, error: Any, traceback: Any) -> bool:
+    if not (self.may_skip and isinstance(error, InvalidRow)):
+      return False
     count, first = self.found.get(error.kind, (0, str(error)))
     self.found[error.kind] = count + 1, first
+    return True
 
   @property
   def count(self) -> int:
@@ -274,7 +279,7 @@ def read_table(
   `.tsv` or `.csv` with a header, `.jsonl`, `.ndjson` or `.json` with one object
   per line, each also followed by `.gz`, `.bz2`, `.xz` or `.zst`; `.parquet`,
   `.arrow` or `.feather`, of which only the named columns have values. Invalid
-  rows are refused, or given to `invalid`.
+  rows are refused, or left to `invalid`.
   """
   for column in columns:
     if columns.count(column) > 1:
@@ -284,20 +289,17 @@ def read_table(
       )
   invalid, is_empty = invalid or InvalidRows(), True
   for path in find_tables(names):
-    for record in _read_file(path, columns):
+    for record in _read_file(path, columns, invalid):
       is_empty = False
-      if isinstance(record, InvalidRow):
-        invalid.add(record)
-      else:
-        yield record
-  if is_empty:
+      yield record
+  if is_empty and not invalid.count:
     raise ValueError(f"{names} has no rows, or only a header.")
 
 
 def _read_file(
-  path: str, columns: Sequence[str]
-) -> Iterator[Union[Record, InvalidRow]]:
-  """Yields the rows of a file; an invalid one does not end it."""
+  path: str, columns: Sequence[str], invalid: InvalidRows
+) -> Iterator[Record]:
+  """Yields the rows of a file."""
   plain = text_files.without_ending(path)
   if path.endswith(_TABLES):
     with files.open(path, "rb") as file:
@@ -305,11 +307,14 @@ def _read_file(
       for number, cells in enumerate(rows, 1):
         yield Record(f"{path}, row {number}", cells)
   elif plain.endswith(text_files.JSON_ENDINGS):
-    yield from _json_records(path, columns)
+    for number, line in read_lines(path):
+      with invalid:
+        if line.strip():
+          yield _json_record(f"{path}, line {number}", line, columns)
   elif plain.endswith(".csv"):
-    yield from _with_header(path, _read_csv(path, columns), columns)
+    yield from _with_header(path, _read_csv(path, columns), columns, invalid)
   elif plain.endswith(".tsv"):
-    yield from _with_header(path, _read_own_tsv(path), columns)
+    yield from _with_header(path, _read_own_tsv(path), columns, invalid)
   else:
     raise ValueError(
       f"{path}: the name must end in .tsv, .csv or .jsonl, also compressed, or "
@@ -318,48 +323,40 @@ def _read_file(
     )
 
 
-def _json_records(
-  path: str, columns: Sequence[str]
-) -> Iterator[Union[Record, InvalidRow]]:
-  for number, line in read_lines(path):
-    if not line.strip():
-      continue
-    where, problem = f"{path}, line {number}", ""
-    try:
-      value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-      value, problem = None, f" ({error})"
-    if not isinstance(value, dict):
-      yield InvalidRow(
-        where,
-        " is not a JSON object",
-        f"{problem}: write one {{...}} on each line, for example with jq -c "
-        "'.[]'.",
-      )
-      continue
-    try:
-      _check_columns(where, list(value), columns)
-    except InvalidRow as error:
-      yield error
-    else:
-      yield Record(where, value)
+def _json_record(where: str, line: str, columns: Sequence[str]) -> Record:
+  try:
+    value, problem = json.loads(line), ""
+  except (ValueError, RecursionError) as error:
+    value, problem = None, f" ({error})"
+  if not isinstance(value, dict):
+    raise InvalidRow(
+      where,
+      " is not a JSON object",
+      f"{problem}: write one {{...}} on each line, for example with jq -c "
+      "'.[]'.",
+    )
+  _check_columns(where, list(value), columns)
+  return Record(where, value)
 
 
 def _with_header(
-  path: str, rows: Iterator[tuple[int, list[str]]], columns: Sequence[str]
-) -> Iterator[Union[Record, InvalidRow]]:
+  path: str,
+  rows: Iterator[tuple[int, list[str]]],
+  columns: Sequence[str],
+  invalid: InvalidRows,
+) -> Iterator[Record]:
   number, names = next(rows, (1, []))
   _check_columns(f"{path}, line {number}", names, columns)
   for number, cells in rows:
     where = f"{path}, line {number}"
-    if len(cells) == len(names):
+    with invalid:
+      if len(cells) != len(names):
+        raise InvalidRow(
+          where,
+          " has another number of columns than the header",
+          f": {len(cells)} instead of {len(names)}.",
+        )
       yield Record(where, dict(zip(names, cells)))
-    else:
-      yield InvalidRow(
-        where,
-        " has another number of columns than the header",
-        f": {len(cells)} instead of {len(names)}.",
-      )
 
 
 def _check_columns(
@@ -390,17 +387,17 @@ def text_cell(record: Record, column: str, may_be_empty: bool = False) -> str:
       f": {column!r} is empty",
       ": fill it in or remove the row, or give --skip_invalid.",
     )
-  refuse_surrogates(value, f"{record.where}: {column!r}")
+  refuse_surrogates(value, record.where, f": {column!r}")
   return value
 
 
-def refuse_surrogates(text: str, where: str) -> None:
-  """Raises ValueError if a text holds half of a surrogate pair, as JSON can."""
+def refuse_surrogates(text: str, where: str, name: str = "") -> None:
+  """Raises InvalidRow if a text holds half of a surrogate pair, as JSON can."""
   try:
     text.encode("utf-8")
   except UnicodeEncodeError as error:
     raise InvalidRow(
-      where, " contains the lone surrogate", f" {text[error.start]!a}."
+      where, f"{name} contains the lone surrogate", f" {text[error.start]!a}."
     ) from error
 
 
