@@ -77,12 +77,11 @@ def scores(
   import sklearn.metrics  # It takes long.
 
   occurs = gold.any(axis=0)
-  precisions = [
-    sklearn.metrics.average_precision_score(gold[:, i], probabilities[:, i])
-    for i in np.flatnonzero(occurs)
-  ]
+  precision = occurs.any() and sklearn.metrics.average_precision_score(
+    gold[:, occurs], probabilities[:, occurs]
+  )
   decided = probabilities >= thresholds
-  values = {"mean_average_precision": float(np.mean(precisions or [0.0]))}
+  values = {"mean_average_precision": float(precision)}
   for average in ("micro", "macro"):
     value = sklearn.metrics.f1_score(
       gold, decided, average=average, zero_division=0

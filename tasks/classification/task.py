@@ -224,7 +224,7 @@ class OwnTask(own_files.OwnFiles, TextTask):
 
   def read(self, split: str) -> Sequence[common.TextExample]:
     path, columns = self.sources(split)[0], self._columns(split)
-    invalid = self._invalid_rows()
+    invalid = common.InvalidRows(self.options.skip_invalid)
     has_labels = bool(columns.pop("label", None))
     examples: Sequence[common.TextExample] = examples_lib.read_examples(
       path,
@@ -244,9 +244,6 @@ class OwnTask(own_files.OwnFiles, TextTask):
       )
     return self.side(examples, split) if self.is_shared(split) else examples
 
-  def _invalid_rows(self) -> common.InvalidRows:
-    return common.InvalidRows(self.options.skip_invalid)
-
   def read_label(self, split: str, record: common.Record) -> examples_lib.Label:
     """Returns the label of a row."""
     return examples_lib.read_label(
@@ -264,10 +261,9 @@ class OwnTask(own_files.OwnFiles, TextTask):
   def _columns(self, split: str) -> dict[str, str]:
     """Returns the columns to read by role; ids may be in some files only."""
     columns, path = self.options.columns, self.sources(split)[0]
-    header = next(
-      common.read_table(path, [columns["text"]], self._invalid_rows()),
-      common.Record(path, {}),
-    ).cells
+    invalid = common.InvalidRows(self.options.skip_invalid)
+    records = common.read_table(path, [columns["text"]], invalid)
+    header = next(records, common.Record(path, {})).cells
     if not self.has_pairs:
       del columns["text_b"]
     for role in ("id", "label") if split in self.test_splits else ("id",):

@@ -93,28 +93,26 @@ def find_best(
   def folder_of(number: int) -> str:
     return os.path.join(output_dir, f"trial_{number}")
 
-  while True:
-    complete = study.get_trials(states=[states.COMPLETE])
-    kept = study.best_trial.number if complete else -1
-    for trial in study.get_trials(states=[states.COMPLETE, states.FAIL]):
-      if trial.number != kept:
-        files.remove_tree(folder_of(trial.number))
-    if all(x.state.is_finished() for x in study.trials):
-      if len(study.trials) >= trials:
-        break
+  kept = -1
+  for number in range(max(trials, len(study.trials))):
+    if number == len(study.trials):
       # Each trial has a seed, so it does not depend on kills.
-      number = len(study.trials)
       study.sampler = optuna.samplers.TPESampler(seed=seed + number)
       study.ask(space)
-    trial = study.trials[-1]
-    folder = folder_of(trial.number)
-    values = ", ".join(f"{k} {_shown(x)}" for k, x in trial.params.items())
-    print(f"{folder}, of {trials} trials: {values}", flush=True)
-    try:
-      study.tell(trial.number, run(folder, trial.params))
-    except Divergence as error:
-      print(f"{folder} has failed: {error}", flush=True)
-      study.tell(trial.number, state=states.FAIL)
+    trial, folder = study.trials[number], folder_of(number)
+    if not trial.state.is_finished():
+      values = ", ".join(f"{k} {_shown(x)}" for k, x in trial.params.items())
+      print(f"{folder}, of {trials} trials: {values}", flush=True)
+      try:
+        study.tell(number, run(folder, trial.params))
+      except Divergence as error:
+        print(f"{folder} has failed: {error}", flush=True)
+        study.tell(number, state=states.FAIL)
+    if study.get_trials(states=[states.COMPLETE]):
+      kept = study.best_trial.number
+    for x in study.trials:
+      if x.state.is_finished() and x.number != kept:
+        files.remove_tree(folder_of(x.number))
   found = [
     {"folder": folder_of(x.number), **x.params, "value": x.value}
     for x in study.trials
