@@ -378,7 +378,7 @@ _OTHER_HEADS: dict[str, list[dict]] = {
     {"architectures": ["AlbertModel", "AlbertForMaskedLM"]},
     {"architectures": "AlbertForSequenceClassification"},
     {"architectures": [["a"]]},
-    {"architectures": ["AlbertForTokenClassification"]},
+    {"architectures": ["AlbertForQuestionAnswering"]},
     {"architectures": ["BertForSequenceClassification"]},
     {"architectures": ["AlbertForMaskedLM"]},
   ],

@@ -25,9 +25,10 @@ _WORKERS = (
 # Flags with text or lists as values that are no paths, by what they hold.
 _NO_PATHS = {
   "names": (
-    "base_model best_metric columns datasets handle id_column label_column "
-    "language license preset push_to recipe runner sentence_language "
-    "signature systems task text_b_column text_column topology tpu "
+    "base_model best_metric class_weights columns datasets handle id_column "
+    "label_column language license preset push_to recipe runner "
+    "sentence_language signature systems task text_b_column text_column "
+    "topology tpu "
   ),
   "numbers": (
     "gradient_accumulation_steps phase_steps random_depths train_batch_size"
