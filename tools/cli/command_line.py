@@ -262,7 +262,10 @@ def describe(error: BaseException) -> str:
     return f"{error.filename}: {error.strerror}."
   if isinstance(error, OSError) and error.errno == errno.ENOSPC:
     # Python does not report the name of a file that is open.
-    return "the disk is full: make room and give the same command again."
+    return (
+      "the disk is full (that of the files, or of TMPDIR): make room and give "
+      "the same command again."
+    )
   message = getattr(error, "message", None) or str(error)
   address, reason = remote.explain(message)
   if address:

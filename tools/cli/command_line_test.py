@@ -57,7 +57,8 @@ def run(tmp_path, body, *arguments, program=_PROGRAM):
     (
       "file = open('/dev/full', 'w'); file.write('x'); file.close()",
       1,
-      "error: the disk is full: make room and give the same command again.",
+      "error: the disk is full (that of the files, or of TMPDIR): make room "
+      "and give the same command again.",
     ),
     ("open('none.txt')", 1, "error: none.txt: No such file or directory."),
     ("raise FileNotFoundError('make data.')", 1, "error: make data."),
