@@ -21,8 +21,8 @@ def write(
   labels: Sequence[str],
   gold: np.ndarray,
   predicted: np.ndarray,
-) -> list[str]:
-  """Writes the report of a split, and returns the paths of its files.
+) -> None:
+  """Writes the report of a split.
 
   `classification_report.SPLIT.txt` is a table of precision, recall, F1 and the
   number of examples, by class; 0 / 0 is 0. The `.json` has also the confusion
@@ -57,20 +57,16 @@ def write(
   files.write_text(f"{path}.txt", printing.table(["", *_COLUMNS], rows) + "\n")
   report = {"classes": classes, "confusion_matrix": matrix.tolist()}
   files.write_json(f"{path}.json", report)
-  if several:
-    return [f"{path}.txt", f"{path}.json"]
-  figure = os.path.join(folder, f"confusion_matrix.{split}.png")
-  with warnings.catch_warnings():
-    warnings.simplefilter("ignore")  # Of letters that the font lacks.
-    _draw(figure, labels, matrix)
-  return [f"{path}.txt", f"{path}.json", figure]
+  if not several:
+    _draw(os.path.join(folder, f"confusion_matrix.{split}.png"), labels, matrix)
 
 
 def _draw(path: str, labels: Sequence[str], matrix: np.ndarray) -> None:
   """Draws the counts [L, L]; colors are shares of the correct class."""
   shares = matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)
   size = 3 + 0.4 * min(len(labels), _MOST_NUMBERS)
-  with printing.figure(path, size, size) as figure:
+  with warnings.catch_warnings(), printing.figure(path, size, size) as figure:
+    warnings.simplefilter("ignore")  # Of letters that the font lacks.
     axis = figure.subplots()
     axis.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axis.set_xticks(range(len(labels)), labels, rotation=90, parse_math=False)
