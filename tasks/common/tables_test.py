@@ -9,6 +9,7 @@ import pytest
 from pyarrow import feather, ipc, parquet
 
 from official_albert.tasks.common import disk_list, rows
+from official_albert.testing import fake_gcs
 
 _TEXTS = ["one", "two", "löwe", "four", "five"]
 _NAMES = ["neg", "pos"]
@@ -133,6 +134,21 @@ def test_lists_globs_and_folders(tmp_path):
   (tmp_path / "train" / "state.json").unlink()
   with pytest.raises(FileNotFoundError, match="without state.json"):
     read("train")
+
+
+def _texts(names):
+  return [row.cells["text"] for row in rows.read_table(names, ["text"])]
+
+
+def test_tables_in_a_bucket(tmp_path):
+  write(tmp_path / "a.parquet", "parquet")
+  write(tmp_path / "b.parquet", "parquet")
+  write_folder(tmp_path / "train", "data-0.arrow")
+  with fake_gcs.FakeGcs() as gcs, gcs.client() as client:
+    gcs.upload(tmp_path, "gs://bucket/d")
+    for names in ("*.parquet", "a.parquet,gs://bucket/d/b.parquet"):
+      assert client(_texts, f"gs://bucket/d/{names}") == 2 * _TEXTS
+    assert client(_texts, "gs://bucket/d/train") == _TEXTS
 
 
 @pytest.mark.parametrize("kind", _KINDS)
