@@ -231,6 +231,7 @@ def search_best(
     )
   encoder, task = open_run(name, output_dir)
   task.check(["train", *task.eval_splits])
+  train_config(task, encoder.hidden_size, output_dir)  # Refuses wrong flags.
   given = [x for x in search.SEARCHED if flags.FLAGS[x].present]
   if flags.FLAGS["num_train_steps"].present:
     given.append("num_train_epochs")

@@ -120,6 +120,7 @@ def test_runs_are_trained_and_the_best_one_predicts(tmp_path):
       ([*line, "--seeds=2"], "--search_trials makes, trains"),
       ([*line, "--nodo_eval"], "--search_trials makes, trains"),
       ([*line, "--label_column=x"], "train.tsv, line 1: there is no column"),
+      ([*line, "--num_train_epochs=1"], "exclude each other"),
       ([*line, "--learning_rate=1e-3"], "all of them are given"),
     ],
   )
