@@ -93,6 +93,11 @@ def test_weights_that_are_refused(tmp_path, text):
     make(tmp_path, text).check(["train"])
 
 
+def test_a_label_twice():
+  with pytest.raises(ValueError, match="has 'c=3'.*each once"):
+    examples.read_weights("c=2,c=3", ["a", "c"])
+
+
 def test_a_label_with_an_equals_sign():
   weights = examples.read_weights("a=b=2", ["a=b", "c"])
   np.testing.assert_array_equal(weights, [2, 1])

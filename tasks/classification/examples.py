@@ -136,20 +136,21 @@ def _hash_texts(example: TextExample) -> int:
 
 def read_weights(text: str, labels: Sequence[str]) -> np.ndarray:
   """Returns the weights <float32>[L] of `LABEL=WEIGHT,...`; 1 is not named."""
-  weights = dict.fromkeys(labels, 1.0)
+  weights: dict[str, float] = {}
   for part in text.split(","):
     label, _, number = part.rpartition("=")
     try:
       weight = float(number)
     except ValueError:
       weight = math.nan
-    if label not in weights or not 1e-9 <= weight <= 1e9:
+    is_new = label in labels and label not in weights
+    if not is_new or not 1e-9 <= weight <= 1e9:
       raise ValueError(
         f"--class_weights has {part!r}, but takes balanced or LABEL=WEIGHT,... "
-        f"of {files.quote(*labels)}, with weights from 1e-9 to 1e9."
+        f"of {files.quote(*labels)}, each once, with weights from 1e-9 to 1e9."
       )
     weights[label] = weight
-  return np.array([*weights.values()], np.float32)
+  return np.array([weights.get(x, 1.0) for x in labels], np.float32)
 
 
 def find_labels(
