@@ -65,6 +65,12 @@ class Backend:
     values = {
       name: _to_numpy(x) for name, x in outputs.items() if name not in _UNUSED
     }
+    for name, array in values.items():
+      if array.dtype.kind == "f" and np.isnan(array).any():
+        raise ValueError(
+          f"{name} is not a number: the model has diverged; use an earlier "
+          f"checkpoint ({self.about})."
+        )
     return [dict(zip(values, row)) for row in zip(*values.values())]
 
 

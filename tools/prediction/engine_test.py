@@ -152,3 +152,12 @@ def test_refused_rows_leave_the_others_their_answers():
   assert str(caught.value) == "a.tsv, line 2: boom (letters is a toy)"
   _, found = keep_refused(["a"] + ["bomb"] * 4, 2)
   assert found == [1] + ["boom"] * 4
+
+
+def test_an_answer_that_is_not_a_number_is_refused():
+  def diverged(text):
+    return {"scores": tf.fill([tf.size(text), 2], np.float32("nan"))}
+
+  backend = engine.Backend(("text",), diverged, "a model", None)
+  with pytest.raises(ValueError, match="scores is not a number.*a model"):
+    list(engine.predict(backend, input_rows([{"text": "x"}]), 3))
