@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import datetime
 import gc
+import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import hypothesis
 import pytest
 from absl import flags
 
-from official_albert import machine
+from official_albert import files, machine
 
 # The numbers of tests and documents are those of the programs.
 machine.set_environment()
@@ -47,6 +48,24 @@ def pytest_collectstart(collector) -> None:
     if module.startswith("official_albert.tools."):
       for flag in list(defined):
         delattr(flags.FLAGS, flag.name)
+
+
+@pytest.fixture
+def peer_python() -> Callable[[str], str]:
+  """Returns the interpreter of an environment with another library.
+
+  The test is skipped without it. `tools.benchmark peers` makes some, as
+  `official_albert_huggingface`; PEERS_DIR names their folder.
+  """
+
+  def find(name: str) -> str:
+    folder = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
+    path = os.path.expanduser(f"{folder}/official_albert_{name}/bin/python")
+    if not files.exists(path):
+      pytest.skip(f"there is no {path}")
+    return path
+
+  return find
 
 
 def pytest_collection_finish() -> None:

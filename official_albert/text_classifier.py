@@ -159,7 +159,7 @@ class TextClassifier(modeling.FeatureModel):
     self.tokenizer = tokenizer
     self.labels = names or None
     self.multi_label = bool(multi_label)
-    self.thresholds = np.broadcast_to(thresholds, len(names)).tolist()
+    self.thresholds = _thresholds(thresholds, len(names), self.multi_label)
     self.max_seq_length = max_seq_length
     self.model = modeling.AlbertForSequenceClassification(
       config,
@@ -414,7 +414,9 @@ class TextClassifier(modeling.FeatureModel):
     def answer(row):
       chances = dict(zip(labels, row.tolist()))
       if self.multi_label:
-        chosen = itertools.compress(labels, row >= np.float32(self.thresholds))
+        chosen = itertools.compress(
+          labels, row >= np.array(self.thresholds, np.float32)
+        )
         return Classification([*chosen], chances)
       return Classification(labels[row.argmax()], chances)
 
@@ -423,9 +425,12 @@ class TextClassifier(modeling.FeatureModel):
   def choose_thresholds(self, x: Any, y: Any) -> None:
     """Sets the `thresholds` with the highest F1 of each label on other texts.
 
-    `x` and `y` are those of `fit`, in lists or arrays.
+    `x` and `y` are those of `fit`, in lists or arrays. Raises ValueError if
+    they do not fit, or for a model of one class of a text.
     """
-    gold = labels_lib.to_indicators(y, self.labels or ())
+    if not self.multi_label:
+      raise ValueError("thresholds are for a model with multi_label=True.")
+    gold = self._rows(x, y, None, 1)[0].targets
     found = labels_lib.best_thresholds(self.predict(x, verbose=0), gold)
     self.thresholds = found.tolist()
 
@@ -559,3 +564,17 @@ class TextClassifier(modeling.FeatureModel):
       )
     classifier.load_report = report
     return classifier
+
+
+def _thresholds(given: Any, count: int, multi_label: bool) -> list[float]:
+  """Returns a threshold for each of `count` labels; see `TextClassifier`."""
+  values = np.asarray(given, np.float64)
+  if not multi_label and (values != 0.5).any():
+    raise ValueError("thresholds are for multi_label=True: leave them out.")
+  is_within = (values >= 0) & (values <= 1)
+  if values.shape not in ((), (count,)) or not is_within.all():
+    raise ValueError(
+      f"thresholds are {given!r:.80}, but must be a number from 0 to 1, or one "
+      f"for each of the {count} labels."
+    )
+  return np.broadcast_to(values, count).tolist()

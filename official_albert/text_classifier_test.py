@@ -199,8 +199,15 @@ def test_wrong_labels_of_several_are_refused(several, tokenizer):
     classifier.fit(["good"], [["pos"]], class_weight={"pos": 2.0})
   with pytest.raises(ValueError, match="labels are None, but must"):
     made(tokenizer, None, multi_label=True)
-  with pytest.raises(ValueError, match="requested shape"):
-    made(tokenizer, NAMES, multi_label=True, thresholds=[0.5, 0.5])
+  for wrong in ([0.5, 0.5], 1.5, [0.5, float("nan"), 0.5]):
+    with pytest.raises(ValueError, match="for each of the 3 labels"):
+      made(tokenizer, NAMES, multi_label=True, thresholds=wrong)
+  with pytest.raises(ValueError, match="thresholds are for multi_label=True"):
+    made(tokenizer, NAMES, thresholds=0.7)
+  with pytest.raises(ValueError, match=r"2 texts, but .* \[3, 3\]"):
+    classifier.choose_thresholds(["good", "bad"], [["pos"], ["neg"], []])
+  with pytest.raises(ValueError, match="a model with multi_label=True"):
+    made(tokenizer, NAMES).choose_thresholds(["good"], ["pos"])
 
 
 def test_integers_are_names_if_the_names_are_integers():

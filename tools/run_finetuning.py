@@ -235,6 +235,11 @@ def search_best(
   given = [x for x in search.SEARCHED if flags.FLAGS[x].present]
   if flags.FLAGS["num_train_steps"].present:
     given.append("num_train_epochs")
+  same = [
+    flags.FLAGS[x].serialize()
+    for x in flags.FLAGS
+    if flags.FLAGS[x].present and x not in ("search_trials", "output_dir")
+  ]
   recipe = task.recipe
   by_size, _ = training.for_finetuning(
     recipe.learning_rate, encoder.hidden_size
@@ -255,6 +260,7 @@ def search_best(
   best, values = search.find_best(
     output_dir,
     _SEARCH_TRIALS.value,
+    same,
     given,
     by_size["learning_rate"],
     flags.FLAGS["best_is"].value == "highest",

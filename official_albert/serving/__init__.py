@@ -6,9 +6,12 @@
 from official_albert.serving.frozen_encoder import outside_strategy
 from official_albert.serving.request_checks import (
   IDS,
+  TOKEN_BYTES,
   after_checks,
   check_range,
   check_rank,
+  limit_bytes,
+  limit_windows,
   refuse_unless,
   shape_of,
 )

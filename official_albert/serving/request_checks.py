@@ -20,6 +20,8 @@ from official_albert.modeling import INPUTS as IDS
 
 Features = dict[str, tf.Tensor]
 _INT32_MAX = 2**31 - 1
+# Of a text's token, more than texts have: 8 characters of 3 bytes.
+TOKEN_BYTES = 24
 
 
 def refuse_unless(
@@ -42,6 +44,32 @@ def after_checks(checks: Sequence[Any], tensors: Any) -> Any:
   """
   with tf.control_dependencies([x for x in checks if x is not None]):
     return tf.nest.map_structure(tf.identity, tensors)
+
+
+def limit_bytes(texts: tf.Tensor, most: int, what: str) -> tf.Tensor:
+  """Returns texts <string>[B], which have at most `most` bytes in total.
+
+  `what` names them in the message, as "texts".
+  """
+  size = tf.reduce_sum(tf.cast(tf.strings.length(texts), tf.int64))
+  check = refuse_unless(
+    size <= most,
+    f"the {what} of a request may have at most {most} bytes in total: send "
+    f"fewer or shorter {what}",
+  )
+  return after_checks([check], texts)
+
+
+def limit_windows(counts: tf.Tensor, most: int, what: str) -> tf.Tensor:
+  """Returns the windows of each text <int64>[B], at most `most` in total."""
+  total = tf.reduce_sum(counts)
+  check = refuse_unless(
+    total <= most,
+    f"the {what} of a request may have at most {most} windows in total: send "
+    f"fewer or shorter {what}; the number of windows is",
+    tf.cast(tf.minimum(total, tf.int32.max), tf.int32),
+  )
+  return after_checks([check], counts)
 
 
 def shape_of(tensor: tf.Tensor) -> tf.Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 
 import numpy as np
@@ -120,11 +119,8 @@ print(json.dumps([one.item(), several.item()]))
 
 
 @pytest.mark.heavy
-def test_losses_equal_those_of_torch(tmp_path):
-  peers = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
-  python = os.path.expanduser(f"{peers}/official_albert_huggingface/bin/python")
-  if not os.path.exists(python):
-    pytest.skip("tools.benchmark peers creates the environment")
+def test_losses_equal_those_of_torch(tmp_path, peer_python):
+  python = peer_python("huggingface")
   weights, text = [0.25, 3.0, 1.0], "cold=0.25,wet=3"
   given = json.dumps([_LOGITS.tolist(), _CLASSES, _GOLD, weights])
   printed = subprocess.check_output([python, "-c", _TORCH, given])

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from typing import Callable, Iterable, Mapping, Optional, Sequence, Union
 
 import numpy as np
@@ -99,39 +98,6 @@ def read_examples(
     invalid.found |= unlabeled.found
     examples = ExampleList(x for x in examples if x.label is not None)
   return examples
-
-
-def find_shared(
-  train: Iterable[TextExample], others: Iterable[TextExample]
-) -> tuple[int, str]:
-  """Counts the examples whose texts are also those of a training example.
-
-  Upper and lower case, spaces and compatible characters (NFKC) are the same.
-  Memory holds 64 bits for each of `others`, not for each training example.
-
-  Returns:
-    Their number, and the places of the first one in both files; "" if none.
-  """
-  known = {_hash_texts(example) for example in others}
-  shared: dict[int, str] = {}
-  for example in train:
-    if (key := _hash_texts(example)) in known:
-      shared.setdefault(key, example.where)
-  count, first = 0, ""
-  for example in others if shared else ():
-    if place := shared.get(_hash_texts(example)):
-      count += 1
-      first = first or f"{example.where}, which is {place}"
-  return count, first
-
-
-def _hash_texts(example: TextExample) -> int:
-  return hash(
-    tuple(
-      " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-      for text in (example.text_a, example.text_b or "")
-    )
-  )
 
 
 def read_weights(text: str, labels: Sequence[str]) -> np.ndarray:

@@ -104,23 +104,10 @@ def test_labels_that_are_refused(labels, message):
   assert len(examples.find_labels(("a", "a, c", "c|d"), "a.tsv")) == 3
 
 
-def test_rows_that_are_in_two_files(tmp_path):
-  train = [
-    Example("0", "A  day", "B", "x", "train.tsv, line 2"),
-    Example("1", "a day", None, "x", "train.tsv, line 3"),
-    Example("2", "a day", "b", "y", "train.tsv, line 4"),
-  ]
-  dev = [
-    Example("0", "the sea", None, "x", "dev.tsv, line 2"),
-    Example("1", "\uff21 DAY ", "\tb", "y", "dev.tsv, line 3"),  # Full width.
-    Example("2", "A day", "b", "x", "dev.tsv, line 4"),
-  ]
-  first = "dev.tsv, line 3, which is train.tsv, line 2"
-  assert examples.find_shared(train, dev) == (2, first)
-  # One text is no pair.
-  assert examples.find_shared(train[:1], [Example("0", "a day")]) == (0, "")
-  stored = examples.ExampleList(dev)
-  assert list(stored) == dev and stored[1].where == "dev.tsv, line 3"
+def test_examples_on_the_disk():
+  pair = Example("1", "\uff21 DAY ", "\tb", "y", "dev.tsv, line 3")
+  stored = examples.ExampleList([pair, pair])
+  assert list(stored) == [pair] * 2 and stored[1].where == pair.where
   several = Example("", "a", None, ("x", "y"))
   assert examples.ExampleList([several])[0] == several
 

@@ -181,7 +181,6 @@ class OwnTask(own_files.OwnFiles, TextTask):
     super().__init__(name, options)
     self._is_regression = name.endswith("regression")
     self._left_out: dict[str, dict[str, int]] = {}
-    self._compared: set[str] = set()
     self.has_pairs = "pair" in name
     self.best_metric = "pearson" if self._is_regression else "accuracy"
     self.labels = options.labels
@@ -284,9 +283,6 @@ class OwnTask(own_files.OwnFiles, TextTask):
       weights = zip(self.labels or (), self.class_weights)
       shown = ", ".join(f"{label} {weight:.4g}" for label, weight in weights)
       self.options.note(f"{self.name}: weights in the loss: {shown}")
-    for split in splits if "train" in splits else ():
-      if split not in ("train", *self._compared):
-        self._compare(split)
     if self._is_regression and "train" in splits:
       targets = self.gold("train")
       if np.ptp(targets) == 0:
@@ -294,18 +290,6 @@ class OwnTask(own_files.OwnFiles, TextTask):
           f"{self.sources('train')[0]}: all {len(targets):,} training labels "
           f"are {targets[0]:g}, but a regression needs different ones."
         )
-
-  def _compare(self, split: str) -> None:
-    """Warns of training rows in a split, once."""
-    self._compared.add(split)
-    examples = self.examples(split)
-    count, first = examples_lib.find_shared(self.examples("train"), examples)
-    if count:
-      self.options.note(
-        f"warning: {count:,} of the {len(examples):,} {split} rows are also "
-        f"training rows, so the metrics of {split} are too high; the first is "
-        f"{first}: leave them out of one of the files"
-      )
 
   def build_model(self) -> modeling.AlbertForSequenceClassification:
     """Standardizes the numbers of a regression; the original does not."""

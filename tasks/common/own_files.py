@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Any, Sequence
+import unicodedata
+from typing import Any, Iterable, Sequence
 
 from official_albert.tasks.common import finetuning_task
 
@@ -28,11 +29,46 @@ def hold_out(examples: Any, share: float) -> tuple[Any, Any]:
   return sides
 
 
+def find_shared(train: Iterable[Any], others: Iterable[Any]) -> tuple[int, str]:
+  """Counts the examples whose `texts` are also those of a training example.
+
+  Upper and lower case, spaces and compatible characters (NFKC) are the same.
+  Memory holds 64 bits for each of `others`, not for each training example.
+
+  Returns:
+    Their number, and the places of the first one in both files; "" if none.
+  """
+  known = {_hash_texts(example) for example in others}
+  shared: dict[int, str] = {}
+  for example in train:
+    if (key := _hash_texts(example)) in known:
+      shared.setdefault(key, example.where)
+  count, first = 0, ""
+  for example in others if shared else ():
+    if place := shared.get(_hash_texts(example)):
+      count += 1
+      first = first or f"{example.where}, which is {place}"
+  return count, first
+
+
+def _hash_texts(example: Any) -> int:
+  return hash(
+    tuple(
+      " ".join(unicodedata.normalize("NFKC", text or "").casefold().split())
+      for text in example.texts
+    )
+  )
+
+
 class OwnFiles(finetuning_task.FinetuningTask):
   """Reads --train_file, --dev_file or --dev_share, and --test_file.
 
-  Its examples have `texts`, a list.
+  Its examples have `texts`, a list, and `where`, their place for messages.
   """
+
+  def __init__(self, name: str, options: Any, *args: Any):
+    super().__init__(name, options, *args)
+    self._compared = {"train"}  # Splits of which training rows are known.
 
   def names(self, examples: Sequence[Any]) -> set[Any]:
     """Returns the classes that occur."""
@@ -52,6 +88,22 @@ class OwnFiles(finetuning_task.FinetuningTask):
         f"{advice if split == 'dev' else ''}."
       )
     return [self.options.file_of(split)]
+
+  def check(self, splits: Sequence[str]) -> None:
+    """Also warns, once, of training rows in other splits."""
+    super().check(splits)
+    for split in splits if "train" in splits else ():
+      if split in self._compared:
+        continue
+      self._compared.add(split)
+      examples = self.examples(split)
+      count, first = find_shared(self.examples("train"), examples)
+      if count:
+        self.options.note(
+          f"warning: {count:,} of the {len(examples):,} {split} rows are also "
+          f"training rows, so the metrics of {split} are too high; the first "
+          f"is {first}: leave them out of one of the files"
+        )
 
   def side(self, examples: Sequence[Any], split: str) -> Sequence[Any]:
     """Returns the examples of the training file that belong to a split."""

@@ -1,4 +1,4 @@
-"""Tests of held-out examples."""
+"""Tests of held-out examples, and of those that are in two files."""
 
 from __future__ import annotations
 
@@ -28,3 +28,20 @@ def test_hold_out():
   pairs = [Example(row.guid, row.text_a, "b", row.label) for row in rows]
   numbers = {row.guid for row in own_files.hold_out(pairs, 0.2)[1]}
   assert numbers != {row.guid for row in dev}
+
+
+def test_rows_that_are_in_two_files():
+  train = [
+    Example("0", "A  day", "B", "x", "train.tsv, line 2"),
+    Example("1", "a day", None, "x", "train.tsv, line 3"),
+    Example("2", "a day", "b", "y", "train.tsv, line 4"),
+  ]
+  dev = [
+    Example("0", "the sea", None, "x", "dev.tsv, line 2"),
+    Example("1", "\uff21 DAY ", "\tb", "y", "dev.tsv, line 3"),  # Full width.
+    Example("2", "A day", "b", "x", "dev.tsv, line 4"),
+  ]
+  first = "dev.tsv, line 3, which is train.tsv, line 2"
+  assert own_files.find_shared(train, dev) == (2, first)
+  # One text is no pair.
+  assert own_files.find_shared(train[:1], [Example("0", "a day")]) == (0, "")

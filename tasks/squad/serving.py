@@ -31,9 +31,6 @@ from official_albert.tasks.squad import model as model_lib
 from official_albert.tasks.squad.examples import Recipe, Window
 from official_albert.tokenization import in_graph
 
-# More than texts have, for a limit before they are tokenized: 8 characters of 3
-# bytes.
-_TOKEN_BYTES = 24
 _SETTINGS = "doc_stride max_query_length n_best_size max_answer_length".split()
 # Questions that evaluation decodes together; a limit on memory.
 _BLOCK = 512
@@ -95,14 +92,8 @@ class AnswerQuestions(serving.ServedModule):
   def _answer(self, question: tf.Tensor, context: tf.Tensor) -> Tensors:
     # Longer contexts would take too long; see `TextLayer.shorten`.
     tokens = min(self._decoding["doc_stride"], self.max_seq_length)
-    most = _TOKEN_BYTES * self.max_windows * tokens
-    size = tf.reduce_sum(tf.cast(tf.strings.length(context), tf.int64))
-    check = serving.refuse_unless(
-      size <= most,
-      f"the contexts of a request may have at most {most} bytes in total: send "
-      "fewer or shorter contexts",
-    )
-    context = serving.after_checks([check], context)
+    most = serving.TOKEN_BYTES * self.max_windows * tokens
+    context = serving.limit_bytes(context, most, "contexts")
     # Removes bytes that are not characters, because offsets count characters.
     context = tf.strings.unicode_transcode(
       context, "UTF-8", "UTF-8", errors="ignore"
@@ -159,14 +150,7 @@ class AnswerQuestions(serving.ServedModule):
     # A stride larger than a window would skip tokens.
     stride = tf.minimum(space, self._decoding["doc_stride"])
     counts = 1 + (tf.maximum(tokens - space, 0) + stride - 1) // stride
-    total = tf.reduce_sum(counts)
-    fits = serving.refuse_unless(
-      total <= self.max_windows,
-      f"the contexts of a request may have at most {self.max_windows} windows "
-      "in total: send fewer or shorter contexts; the number of windows is",
-      tf.cast(tf.minimum(total, tf.int32.max), tf.int32),
-    )
-    counts = serving.after_checks([fits], counts)
+    counts = serving.limit_windows(counts, self.max_windows, "contexts")
     rows = tf.repeat(tf.range(tf.size(counts, tf.int64)), counts)  # [W]
     windows_before = tf.gather(tf.cumsum(counts, exclusive=True), rows)
     number = tf.range(tf.size(rows, tf.int64)) - windows_before

@@ -17,9 +17,6 @@ from official_albert.serving import Tensors
 from official_albert.tasks.tagging import examples
 from official_albert.tokenization import in_graph
 
-# As for SQuAD: a limit before texts are tokenized.
-_PIECE_BYTES = 24
-
 
 class ServedTags(serving.ServedLogits):
   """Returns `tags` <string>[B, T], and the characters of each piece.
@@ -63,14 +60,8 @@ class ServedTags(serving.ServedLogits):
     return {"tag": (("text",), self._tag)}
 
   def _tag(self, text: tf.Tensor) -> Tensors:
-    most = _PIECE_BYTES * self.max_windows * self.max_seq_length
-    size = tf.reduce_sum(tf.cast(tf.strings.length(text), tf.int64))
-    check = serving.refuse_unless(
-      size <= most,
-      f"the texts of a request may have at most {most} bytes in total: send "
-      "fewer or shorter texts",
-    )
-    text = serving.after_checks([check], text)
+    most = serving.TOKEN_BYTES * self.max_windows * self.max_seq_length
+    text = serving.limit_bytes(text, most, "texts")
     encoded = self.text_layer.tokenize_with_offsets(text)
     features, is_own = self.make_windows(encoded.ids)
     outputs = self.ids_outputs(features)
@@ -96,15 +87,8 @@ class ServedTags(serving.ServedLogits):
     margin, step = examples.overlap(space)
     pieces = ids.row_lengths()  # [B]
     steps = (tf.maximum(pieces - space, 0) + step - 1) // step
-    total = tf.reduce_sum(steps + 1)
-    check = serving.refuse_unless(
-      total <= self.max_windows,
-      f"the texts of a request may have at most {self.max_windows} windows in "
-      "total: send fewer or shorter texts; the number of windows is",
-      tf.cast(tf.minimum(total, tf.int32.max), tf.int32),
-    )
-    steps = serving.after_checks([check], steps)
-    numbers = tf.ragged.range(steps + 1)  # [B, (windows)]
+    counts = serving.limit_windows(steps + 1, self.max_windows, "texts")
+    numbers = tf.ragged.range(counts)  # [B, (windows)]
     rows, number = numbers.value_rowids(), numbers.flat_values  # [W]
     is_last = number == tf.gather(steps, rows)
     begin, count = number * step, tf.gather(pieces, rows)

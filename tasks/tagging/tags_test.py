@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 
 import numpy as np
@@ -101,15 +100,6 @@ def test_spans_of_a_text():
   ]
 
 
-def peer_python() -> str:
-  """Returns the interpreter with transformers; skips the test without it."""
-  peers = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
-  python = os.path.expanduser(f"{peers}/official_albert_huggingface/bin/python")
-  if not os.path.exists(python):
-    pytest.skip("tools.benchmark peers creates the environment")
-  return python
-
-
 _SEQEVAL = """
 import json, sys, warnings
 from seqeval.metrics import accuracy_score, classification_report
@@ -124,7 +114,7 @@ for line in sys.stdin:
 
 
 @pytest.mark.heavy
-def test_scores_equal_seqeval():
+def test_scores_equal_seqeval(peer_python):
   rng, cases = np.random.default_rng(3), []
   marks = {"bio": "BI", "iob1": "IIIB", "bioes": "BIES"}
   for number in range(3000):
@@ -136,7 +126,7 @@ def test_scores_equal_seqeval():
     )
     cases[-1][0][0][0] = f"{names[0]}-a"  # It refuses data without entities.
   done = subprocess.run(
-    [peer_python(), "-c", _SEQEVAL],
+    [peer_python("huggingface"), "-c", _SEQEVAL],
     input="\n".join(map(json.dumps, cases)),
     capture_output=True,
     text=True,

@@ -6,6 +6,7 @@ transformers' examples. The loss is the mean over the words of a batch.
 
 from __future__ import annotations
 
+import collections
 import itertools
 import json
 import os
@@ -206,8 +207,8 @@ class TaggingTask(own_files.OwnFiles):
 
   def majority(self, split: str) -> dict[str, float]:
     """Scores the most frequent tag of the training data."""
-    train = [*itertools.chain(*self._gold("train"))]
-    most = max({*train}, key=train.count)
+    counts = collections.Counter(itertools.chain(*self._gold("train")))
+    ((most, _),) = counts.most_common(1)
     gold = self._gold(split)
     constant = [[most] * len(tags) for tags in gold]
     return tags_lib.scores(gold, constant, self.has_entities)

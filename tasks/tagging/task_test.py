@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 from pyarrow import parquet
 
-from official_albert import tokenization
+from official_albert import modeling, tokenization
 from official_albert.tasks import common, registry
 from official_albert.tasks.tagging import examples as examples_lib
 from official_albert.testing import toy_models
@@ -167,6 +167,35 @@ def make(tmp_path):
     return registry.make_task("token_classification", options)
 
   return make_task
+
+
+@pytest.mark.parametrize(
+  "policy, allowed", [("mixed_bfloat16", 0.02), ("mixed_float16", 0.003)]
+)
+def test_logits_are_float32_at_half_precision(policy, allowed):
+  config = toy_models.config(97, 16)
+  features = {"input_ids": tf.constant([[2, 13, 41, 7, 3], [2, 37, 3, 0, 0]])}
+  features["input_mask"] = tf.cast(features["input_ids"] > 0, tf.int32)
+  exact = modeling.AlbertForTokenClassification(config, 5)
+  rounded = modeling.AlbertForTokenClassification(config, 5, dtype=policy)
+  rng = np.random.default_rng(2)
+  values = [x + rng.normal(0, 0.1, x.shape) for x in exact.get_weights()]
+  for model in (exact, rounded):
+    model.set_weights(values)
+  logits = rounded(features)["logits"]
+  assert logits.dtype == tf.float32 and logits.shape == (2, 5, 5)
+  expected = exact(features)["logits"].numpy()
+  error = np.abs(logits - expected).max() / np.abs(expected).max()
+  assert 1e-6 < error < allowed, error
+
+
+def test_training_texts_in_the_dev_file_are_counted(make, tmp_path):
+  other = tmp_path / "b.conll"
+  other.write_text("warm O\n\nRAIN B-rain\n")
+  make(dev_file=str(other)).check(["train", "dev"])
+  (note,) = (x for x in _NOTES if x.startswith("warning"))
+  assert "1 of the 2 dev rows are also training rows" in note
+  assert f"{other}, line 3, which is {tmp_path}/a.conll, line 16" in note
 
 
 def test_records_and_losses_by_hand(make):

@@ -418,12 +418,9 @@ model.save_pretrained(folder)
     ("AlbertForQuestionAnswering", {}),
   ],
 )
-def test_proofs_with_transformers(name, settings, tmp_path):
+def test_proofs_with_transformers(name, settings, tmp_path, peer_python):
   """Right conversions pass, both ways; other functions do not."""
-  peers = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
-  python = os.path.expanduser(f"{peers}/official_albert_huggingface/bin/python")
-  if not os.path.exists(python):
-    pytest.skip("tools.benchmark peers creates the environment")
+  python = peer_python("huggingface")
   first, own, back = (str(tmp_path / x) for x in ("first", "own", "back"))
   subprocess.run(
     [python, "-c", _WRITE, name, first, repr(settings)], check=True
@@ -461,14 +458,10 @@ print(json.dumps([*found]))
 @pytest.mark.heavy
 @pytest.mark.parametrize("version", ["", "_5"])
 def test_transformers_gives_several_labels_the_same_probabilities(
-  version, tmp_path
+  version, tmp_path, peer_python
 ):
   """Of texts, by its pipeline; version 5 needs an environment of its own."""
-  peers = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
-  peer = f"{peers}/official_albert_huggingface{version}/bin/python"
-  python = os.path.expanduser(peer)
-  if not os.path.exists(python):
-    pytest.skip(f"there is no {python}")
+  python = peer_python(f"huggingface{version}")
   run, hf = str(tmp_path / "run"), str(tmp_path / "hf")
   toy_runs.write_finetuned(run, "text_multi_label", ("x", "y", "z"))
   report = conversion.convert("hf", run, hf, hf_python=python)

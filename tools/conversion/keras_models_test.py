@@ -24,14 +24,6 @@ from official_albert.tools.conversion import conversion
 pytestmark = pytest.mark.heavy
 
 
-def _python(name):
-  peers = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
-  path = os.path.expanduser(f"{peers}/official_albert_{name}/bin/python")
-  if not os.path.exists(path):
-    pytest.skip(f"there is no {path}")
-  return path
-
-
 def _check(python, program, head, settings, tmp_path, **options):
   """Compares the outputs of a program's model with ours, in float32."""
   folder, batch_file = str(tmp_path / "model"), str(tmp_path / "batch.npz")
@@ -117,9 +109,11 @@ model.save_pretrained(folder)
     ("ForTokenClassification", "token_classification", {"num_labels": 3}),
   ],
 )
-def test_models_of_tensorflow_in_transformers(name, head, settings, tmp_path):
+def test_models_of_tensorflow_in_transformers(
+  name, head, settings, tmp_path, peer_python
+):
   settings = {"class": f"TFAlbert{name}", **settings}
-  _check(_python("tf_transformers"), _TF, head, settings, tmp_path)
+  _check(peer_python("tf_transformers"), _TF, head, settings, tmp_path)
 
 
 _KERAS_HUB = """
@@ -145,8 +139,8 @@ model.save_to_preset(folder)
 @pytest.mark.parametrize(
   "settings", [{}, {"num_groups": 2, "num_inner_repetitions": 2}]
 )
-def test_presets_of_keras_hub(settings, tmp_path):
-  _check(_python("keras_hub"), _KERAS_HUB, "none", settings, tmp_path)
+def test_presets_of_keras_hub(settings, tmp_path, peer_python):
+  _check(peer_python("keras_hub"), _KERAS_HUB, "none", settings, tmp_path)
 
 
 _SEVERAL_LABELS = """
@@ -170,10 +164,10 @@ backbone.save_to_preset(folder)
 """
 
 
-def test_several_labels_in_keras_hub(tmp_path):
+def test_several_labels_in_keras_hub(tmp_path, peer_python):
   """Its classifier with a sigmoid is ours, with the head put in by hand."""
   folder, outputs = str(tmp_path / "model"), str(tmp_path / "outputs.npz")
-  command = [_python("keras_hub"), "-c", _SEVERAL_LABELS, folder, outputs]
+  command = [peer_python("keras_hub"), "-c", _SEVERAL_LABELS, folder, outputs]
   keras = {"TF_USE_LEGACY_KERAS": "0", "KERAS_BACKEND": "tensorflow"}
   subprocess.run(command, check=True, env={**os.environ, **keras})
   with np.load(outputs) as arrays:
@@ -221,7 +215,7 @@ np.savez(outputs, masked_lm_logits=found["mlm_logits"].numpy(),
 """
 
 
-def test_tf2_modules_of_the_model_garden(tmp_path):
+def test_tf2_modules_of_the_model_garden(tmp_path, peer_python):
   config = toy_models.config(
     97,
     37,
@@ -233,7 +227,7 @@ def test_tf2_modules_of_the_model_garden(tmp_path):
   )
   path = str(tmp_path / "albert_config.json")
   config.to_json_file(path)
-  python = _python("model_garden")
+  python = peer_python("model_garden")
   vocabulary = toy_vocabulary.numbers(97)
   (tmp_path / "outputs.npz.model").write_bytes(vocabulary)
   _check(python, _MODEL_GARDEN, "masked_lm", {}, tmp_path, config_file=path)

@@ -10,7 +10,6 @@ removed.
 from __future__ import annotations
 
 import os
-import sys
 from typing import Any, Callable, Mapping, Sequence
 
 from official_albert import files
@@ -18,7 +17,6 @@ from official_albert.tools.cli import printing
 from official_albert.training import Divergence
 
 _JOURNAL, RESULTS_FILE = "search.journal", "search.json"
-_MAY_CHANGE = ("--search_trials", "--output_dir")
 _BATCH_SIZES = (8, 16, 32, 64)
 # The rates are from the default one, divided by the first, to the second times.
 _LOWER, _HIGHER = 10, 4
@@ -29,6 +27,7 @@ SEARCHED = ("learning_rate", "train_batch_size", "num_train_epochs")
 def find_best(
   output_dir: str,
   trials: int,
+  flags: Sequence[str],
   given: Sequence[str],
   rate: float,
   is_highest: bool,
@@ -40,6 +39,7 @@ def find_best(
   Args:
     output_dir: the local folder of the search, with a folder for each trial.
     trials: their number, with those of earlier calls.
+    flags: what may not change if the search continues.
     given: names of flags that are not searched.
     rate: the default learning rate, in the middle of the searched ones.
     is_highest: whether the highest metric is the best.
@@ -81,7 +81,7 @@ def find_best(
     direction="maximize" if is_highest else "minimize",
     load_if_exists=True,
   )
-  flags = sorted(x for x in sys.argv[1:] if not x.startswith(_MAY_CHANGE))
+  flags = sorted(flags)
   if study.user_attrs.setdefault("flags", flags) != flags:
     raise ValueError(
       f"{output_dir} has a search with {' '.join(study.user_attrs['flags'])}: "

@@ -37,11 +37,11 @@ def find(folder, trials=14, fails=(), killed=None, highest=True, **changes):
     loss = math.log(rate / 2e-3) ** 2 + abs(values["num_train_epochs"] - 5)
     return -loss if highest else loss
 
-  given = changes.pop("given", ())
+  given, flags = changes.pop("given", ()), changes.pop("flags", ["--task=x"])
   best, values = "", {}
   with contextlib.suppress(Killed):
     best, values = search.find_best(
-      str(folder), trials, given, _RATE, highest, 3, run
+      str(folder), trials, flags, given, _RATE, highest, 3, run
     )
   return runs, os.path.basename(best), values
 
@@ -93,9 +93,8 @@ def test_what_is_given_is_not_searched(tmp_path):
 
 def test_refusals(tmp_path, monkeypatch):
   find(tmp_path, 1)
-  monkeypatch.setattr(sys, "argv", [*sys.argv, "--max_seq_length=9"])
-  with pytest.raises(ValueError, match="has a search with"):
-    find(tmp_path, 2)
+  with pytest.raises(ValueError, match="has a search with --task=x"):
+    find(tmp_path, 2, flags=["--task=x", "--max_seq_length=9"])
   with pytest.raises(ValueError, match="all 2 trials have failed"):
     find(tmp_path / "new", 2, fails=("trial_0", "trial_1"))
   monkeypatch.setitem(sys.modules, "optuna", None)

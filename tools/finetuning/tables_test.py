@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 
 import pyarrow
@@ -122,12 +121,9 @@ data.to_parquet(sys.argv[1] + "/data.parquet")
 
 
 @pytest.mark.heavy
-def test_folders_of_datasets(tmp_path):
+def test_folders_of_datasets(tmp_path, peer_python):
   """Folders and Parquet files that Hugging Face `datasets` writes."""
-  peers = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
-  python = os.path.expanduser(f"{peers}/official_albert_datasets/bin/python")
-  if not os.path.exists(python):
-    pytest.skip("needs an environment with datasets, see PEERS_DIR")
+  python = peer_python("datasets")
   subprocess.run([python, "-c", _SAVE, str(tmp_path)], check=True)
   order = [4, 2, 0, 1, 6, 3]
   names = [[], ["yes", "no"], ["no", "yes"], ["no"], ["yes"]]
