@@ -33,7 +33,7 @@ CHECKPOINT_NAME = "model.ckpt"
 BEST_FOLDER, BEST_FILE = "best", "best.json"
 # Names of checkpoints of a run, for --checkpoint.
 LATEST, BEST = "latest", "best"
-# tools.run_finetuning --seeds writes it above the folders of its runs.
+# tools.run_finetuning writes it above the folders of several seeds or trials.
 SUMMARY_FILE = "summary.json"
 _VARIABLES, ASSETS = "variables", "assets"
 _INDEX = ".index"
@@ -322,42 +322,34 @@ def step_of(path: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class _Summary:
-  """The fields of summary.json that this module reads."""
+  """What summary.json says of the folders of runs beside it."""
 
-  best_seed: int
-  seeds: dict[str, Any]
-
-
-def seed_folder(folder: str, seed: int) -> str:
-  """Returns the folder of one of several runs with different seeds."""
-  return os.path.join(folder, f"seed_{seed}")
+  best_folder: str = ""  # That of a single run is the summary's own.
 
 
 def run_folder(path: str) -> str:
   """Returns `path`, or the folder in it that has the weights.
 
-  That is the best run's if it holds several seeds, and the encoder's if it is
-  of tools.publish_hub_module.
+  That is the best run's if it holds several seeds or the trials of a search,
+  and the encoder's if it is of tools.publish_hub_module.
   """
   if files.exists(os.path.join(path, _PUBLICATION_FILE)):
     return os.path.join(path, _PUBLISHED_ENCODER)
   summary_file = os.path.join(path, SUMMARY_FILE)
   if not files.exists(summary_file):
     return path
-  advice = "give the folder of one of its seeds"
-  summary = files.read_json(summary_file, _Summary, advice)
-  # The summary of a single run is in the run's own folder.
-  several = len(summary.seeds) > 1
-  return seed_folder(path, summary.best_seed) if several else path
+  advice = "give the folder of one of its runs"
+  name = files.read_json(summary_file, _Summary, advice).best_folder
+  return os.path.join(path, name) if name else path
 
 
 def find_prefix(path: str, checkpoint: str = "") -> str:
   """Returns the prefix of the TensorFlow checkpoint at a path.
 
   Args:
-    path: a checkpoint prefix, or the folder of a run, of several seeds (the
-      best seed is used), of a SavedModel, of tools.publish_hub_module, or of a
-      single checkpoint.
+    path: a checkpoint prefix, or the folder of a run, of several seeds or a
+      search (the best run is used), of a SavedModel, of
+      tools.publish_hub_module, or of a single checkpoint.
     checkpoint: which checkpoint of a folder: `LATEST`, `BEST` or a prefix. ""
       is the best checkpoint if the run keeps one, else the latest.
 
@@ -406,7 +398,10 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
       )
     if found:
       return prefixes[0]
-  raise FileNotFoundError(f"the folder {path} holds no checkpoint.")
+  inside = [os.path.join(path, name) for name in visible_names(path)]
+  run = recorded_folder(inside)
+  advice = f", but those of runs: give one, such as {run}" if run else ""
+  raise FileNotFoundError(f"the folder {path} holds no checkpoint{advice}.")
 
 
 def folders_of(prefix: str) -> list[str]:

@@ -212,20 +212,26 @@ def test_the_chosen_checkpoint_of_a_run(tmp_path):
     runs.find_prefix(latest, "best")
 
 
-def test_the_best_of_several_seeds(tmp_path):
+def test_the_best_of_several_runs(tmp_path):
   write_checkpoints(tmp_path / "seed_5", 10, best=7)
   write_checkpoints(tmp_path / "seed_6", 20, best=17)
   summary = tmp_path / "summary.json"
-  summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": 6}')
+  with pytest.raises(FileNotFoundError, match="holds no checkpoint.$"):
+    runs.find_prefix(str(tmp_path))
+  (tmp_path / "seed_5" / "run.json").write_text("{}")
+  advice = f"no checkpoint, but those of runs: .* {tmp_path}/seed_5.$"
+  with pytest.raises(FileNotFoundError, match=advice):  # It was killed.
+    runs.find_prefix(str(tmp_path))
+  summary.write_text('{"best_folder": "seed_6"}')
   found = runs.find_prefix(str(tmp_path))
   assert found == str(tmp_path / "seed_6" / "best" / "model.ckpt-17")
   found = runs.find_prefix(str(tmp_path), "latest")
   assert found == str(tmp_path / "seed_6" / "model.ckpt-20")
-  summary.write_text('{"seeds": {"6": {}}, "best_seed": 6}')
+  summary.write_text('{"best_folder": ""}')
   assert runs.run_folder(str(tmp_path)) == str(tmp_path)
-  summary.write_text('{"seeds": {"5": {}, "6": {}}, "best_seed": "6"}')
+  summary.write_text('{"best_folder": 6}')
   with pytest.raises(
-    ValueError, match="'best_seed' is '6', but .*: give the f"
+    ValueError, match="'best_folder' is 6, but .*: give the f"
   ):
     runs.run_folder(str(tmp_path))
 

@@ -189,7 +189,7 @@ def run_task(
   folders = {first: output_dir}
   if _SEEDS.value > 1:
     seeds = range(first, first + _SEEDS.value)
-    folders = {s: runs.seed_folder(output_dir, s) for s in seeds}
+    folders = {s: os.path.join(output_dir, f"seed_{s}") for s in seeds}
   found, trainer = {}, None
   for seed, folder in folders.items():
     # Training reads the data, traces and compiles once; trained runs may have

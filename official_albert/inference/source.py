@@ -325,10 +325,11 @@ def load(
 
   Args:
     path: the folder of a run of tools.run_pretraining or tools.run_finetuning
-      (with several seeds, the best one), or one of its checkpoints; Google's
-      archive, unpacked or not, or a TF1 checkpoint; the folder of a Hugging
-      Face model, or its name on their Hub; that of tools.publish_hub_module; or
-      the folder of an export. It may be at gs://, or a handle of Kaggle.
+      (of several seeds or trials, the best one), or one of its checkpoints;
+      Google's archive, unpacked or not, or a TF1 checkpoint; the folder of a
+      Hugging Face model, or its name on their Hub; that of
+      tools.publish_hub_module; or the folder of an export. It may be at gs://,
+      or a handle of Kaggle.
     checkpoint: which checkpoint of a run: "latest", "best" or a prefix. "" is
       the best one if the run keeps one, else the latest.
     tokenizer: the .model file of SentencePiece or the vocabulary of WordPiece;

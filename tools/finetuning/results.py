@@ -121,6 +121,7 @@ def summarize(
     "best_metric": metric,
     "best_is": best_is,
     "best_seed": best,
+    "best_folder": os.path.basename(folders[best]) if len(folders) > 1 else "",
     "seeds": {str(seed): dict(values) for seed, values in results.items()},
     "splits": splits,
   }

@@ -3,8 +3,8 @@
 Optuna's TPE chooses the values of each trial, which is a run of its own. What
 it has learned is in `search.journal`, so a search that was killed continues:
 with the run in which it was killed, and then with the values that it would have
-chosen without the kill. The folders of the other runs than the best are
-removed.
+chosen without the kill. After each trial, `summary.json` names the best folder,
+and those of the other runs are removed.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Mapping, Sequence
 
-from official_albert import files
+from official_albert import files, runs
 from official_albert.tools.cli import printing
 from official_albert.training import Divergence
 
-_JOURNAL, RESULTS_FILE = "search.journal", "search.json"
+_JOURNAL = "search.journal"
 _BATCH_SIZES = (8, 16, 32, 64)
 # The rates are from the default one, divided by the first, to the second times.
 _LOWER, _HIGHER = 10, 4
@@ -90,16 +90,14 @@ def find_best(
   study.set_user_attr("flags", flags)
   states = optuna.trial.TrialState
 
-  def folder_of(number: int) -> str:
-    return os.path.join(output_dir, f"trial_{number}")
-
-  kept = -1
+  kept, found = "", list[dict[str, Any]]()
   for number in range(max(trials, len(study.trials))):
     if number == len(study.trials):
       # Each trial has a seed, so it does not depend on kills.
       study.sampler = optuna.samplers.TPESampler(seed=seed + number)
       study.ask(space)
-    trial, folder = study.trials[number], folder_of(number)
+    trial = study.trials[number]
+    folder = os.path.join(output_dir, f"trial_{number}")
     if not trial.state.is_finished():
       values = ", ".join(f"{k} {_shown(x)}" for k, x in trial.params.items())
       print(f"{folder}, of {trials} trials: {values}", flush=True)
@@ -109,21 +107,22 @@ def find_best(
         print(f"{folder} has failed: {error}", flush=True)
         study.tell(number, state=states.FAIL)
     if study.get_trials(states=[states.COMPLETE]):
-      kept = study.best_trial.number
-    for x in study.trials:
-      if x.state.is_finished() and x.number != kept:
-        files.remove_tree(folder_of(x.number))
-  found = [
-    {"folder": folder_of(x.number), **x.params, "value": x.value}
-    for x in study.trials
-  ]
-  files.write_json(os.path.join(output_dir, RESULTS_FILE), found)
+      kept = f"trial_{study.best_trial.number}"
+    found = [
+      {"folder": f"trial_{x.number}", **x.params, "value": x.value}
+      for x in study.trials
+    ]
+    summary = {"best_folder": kept, "trials": found}
+    files.write_json(os.path.join(output_dir, runs.SUMMARY_FILE), summary)
+    for x, row in zip(study.trials, found):
+      if x.state.is_finished() and row["folder"] != kept:
+        files.remove_tree(os.path.join(output_dir, row["folder"]))
   columns = ["folder", *space, "value"]
   rows = [[x["folder"], *(_shown(x[k]) for k in columns[1:])] for x in found]
   print(printing.table(columns, rows), flush=True)
-  if kept < 0:
+  if not kept:
     raise ValueError(f"all {trials} trials have failed: give a lower rate.")
-  return folder_of(kept), study.best_trial.params
+  return os.path.join(output_dir, kept), study.best_trial.params
 
 
 def _shown(value: Any) -> str:

@@ -6,10 +6,12 @@ import contextlib
 import json
 import math
 import os
+import shutil
 import sys
 
 import pytest
 
+from official_albert import runs as runs_lib
 from official_albert.tools.finetuning import search
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 from official_albert.training import Divergence
@@ -47,7 +49,7 @@ def find(folder, trials=14, fails=(), killed=None, highest=True, **changes):
 
 
 def read(folder):
-  return json.loads((folder / "search.json").read_text())
+  return json.loads((folder / "summary.json").read_text())["trials"]
 
 
 @pytest.mark.parametrize("highest", [True, False])
@@ -61,6 +63,7 @@ def test_the_best_run_is_kept(tmp_path, highest, capsys):
   finite = [x for x in goodness if x is not None]
   assert goodness.index((max if highest else min)(finite)) == int(best[6:])
   assert [x.name for x in tmp_path.iterdir() if x.is_dir()] == [best]
+  assert runs_lib.run_folder(str(tmp_path)) == str(tmp_path / best)
   for name, values in runs:
     assert _RATE / 10 <= values["learning_rate"] <= _RATE * 4, name
     assert values["train_batch_size"] in (8, 16, 32, 64)
@@ -76,6 +79,12 @@ def test_a_killed_search_continues_as_if_it_was_not(tmp_path):
   assert before == whole[:12]
   # The folder of the killed run is there, with those of the best.
   assert (tmp_path / "killed" / "trial_11").exists()
+  values = [x["value"] for x in read(tmp_path / "killed")]
+  best = f"trial_{values.index(max(values))}"  # So far.
+  assert len(values) == 11
+  assert (
+    runs_lib.run_folder(f"{tmp_path}/killed") == f"{tmp_path}/killed/{best}"
+  )
   after, *found = find(tmp_path / "killed")
   assert after == whole[11:] and found == kept
   # It is finished, or goes on.
@@ -97,6 +106,7 @@ def test_refusals(tmp_path, monkeypatch):
     find(tmp_path, 2, flags=["--task=x", "--max_seq_length=9"])
   with pytest.raises(ValueError, match="all 2 trials have failed"):
     find(tmp_path / "new", 2, fails=("trial_0", "trial_1"))
+  assert runs_lib.run_folder(f"{tmp_path}/new") == f"{tmp_path}/new"
   monkeypatch.setitem(sys.modules, "optuna", None)
   with pytest.raises(ValueError, match="pip install optuna"):
     find(tmp_path)
@@ -126,13 +136,24 @@ def test_runs_are_trained_and_the_best_one_predicts(tmp_path):
   assert not (tmp_path / "out" / "search.journal").exists()
   (result,) = many_commands.run("run_finetuning", [line])
   found = read(tmp_path / "out")
-  best = max(found, key=lambda x: x["value"])["folder"]
+  best = str(tmp_path / "out" / max(found, key=lambda x: x["value"])["folder"])
   assert result.out.rstrip().endswith(f"the best run is {best}")
   runs = [x for x in (tmp_path / "out").iterdir() if x.name[:5] == "trial"]
   assert [str(x) for x in runs] == [best]
   names = {path.name for path in (runs[0] / "predictions").iterdir()}
   assert names == {"dev.probabilities.tsv", "test.probabilities.tsv"}
   record = json.loads((runs[0] / "run.json").read_text())
-  rates = {x["folder"]: x["learning_rate"] for x in found}
+  rates = {f"{tmp_path}/out/{x['folder']}": x["learning_rate"] for x in found}
   assert record["settings"]["learning_rate"] == pytest.approx(rates[best])
   assert result.out.count("train records to") == 1
+  # Programs find the best run in the folder of the search.
+  shutil.move(tmp_path / "out", tmp_path / "moved")
+  folder = f"--input_file={tmp_path}/test.tsv"
+  answers = many_commands.run(
+    "predict",
+    [
+      [f"--model_dir={tmp_path}/moved", folder],
+      [f"--model_dir={tmp_path}/moved/{os.path.basename(best)}", folder],
+    ],
+  )
+  assert answers[0].out == answers[1].out and answers[0].out.count("\n") == 5
