@@ -208,8 +208,9 @@ class MultiLabelTask(task_lib.OwnTask):
   def row_weights(self, batch: Any) -> tf.Tensor:
     return batch["example_weight"]
 
-  def decided(self, split: str, answers: Any) -> tuple[np.ndarray, np.ndarray]:
-    return self.gold(split), answers.values >= self._thresholds
+  def decided(self, split: str, answers: Any) -> finetuning_task.Decided:
+    decided = answers.values >= self._thresholds
+    return self.labels or (), self.gold(split), decided
 
   def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
     answers = dataclasses.replace(answers, thresholds=self._thresholds)

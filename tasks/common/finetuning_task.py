@@ -28,6 +28,9 @@ Batch = Mapping[str, tf.Tensor]
 Losses = tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]
 # Arrays with a row for each example of a split, in the order of the source.
 Predictions = Mapping[str, np.ndarray]
+# The names of L classes, the correct and the predicted ones. Both are <int>[N],
+# or 0 and 1 [N, L] where each class is decided on its own.
+Decided = tuple[Sequence[str], np.ndarray, np.ndarray]
 
 
 class FinetuningTask(abc.ABC):
@@ -314,14 +317,8 @@ class FinetuningTask(abc.ABC):
   def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
     """Writes the files of a split and returns their paths."""
 
-  def decided(
-    self, split: str, answers: Any
-  ) -> Optional[tuple[np.ndarray, np.ndarray]]:
-    """Returns the correct and the predicted classes of a scored split.
-
-    Both are <int>[N], or 0 and 1 [N, L] where each of L labels is decided on
-    its own; None if nothing is classified.
-    """
+  def decided(self, split: str, answers: Any) -> Optional[Decided]:
+    """Returns the classes of a scored split; None if nothing is classified."""
     return None
 
   def majority(self, split: str) -> dict[str, float]:
@@ -463,12 +460,10 @@ class LabelTask(FinetuningTask):
       )
     return self.metrics(split, self.decisions(answers.values))
 
-  def decided(
-    self, split: str, answers: Any
-  ) -> Optional[tuple[np.ndarray, np.ndarray]]:
+  def decided(self, split: str, answers: Any) -> Optional[Decided]:
     if self.labels is None:
       return None
-    return self.gold(split), self.decisions(answers.values)
+    return self.labels, self.gold(split), self.decisions(answers.values)
 
   def decisions(self, values: np.ndarray) -> np.ndarray:
     """Returns what `metrics` takes, given the values of a table."""

@@ -7,11 +7,12 @@ they make entities. Others, such as parts of speech, are each word's own.
 from __future__ import annotations
 
 import bisect
-import collections
 import itertools
 import re
 import unicodedata
 from typing import Any, Iterable, NamedTuple, Sequence
+
+import numpy as np
 
 from official_albert.tasks import common
 
@@ -166,35 +167,34 @@ def find_spans(
   return found
 
 
-# Of a label: precision, recall, F1, and the number of its spans in the data.
-Row = tuple[float, float, float, int]
-
-
-def report(
+def span_classes(
   gold: Iterable[Sequence[str]],
   predicted: Iterable[Sequence[str]],
   has_entities: bool,
-) -> dict[str, Row]:
-  """Returns the scores of each label that occurs, and of "" for all spans.
+) -> tuple[list[str], np.ndarray, np.ndarray]:
+  """Returns the L labels of N spans, and what these are, <bool>[N, L] each.
 
-  A span is right if the label and both ends are. 0 / 0 is 0.
+  They are the spans of the data and of the predictions; the same label with the
+  same ends is one span. The first array has True where the data has a span of a
+  label, the second where it is predicted.
   """
-  counts: Any = [collections.Counter() for _ in range(3)]
-  for pair in zip(gold, predicted, strict=True):
-    right, found = ({*spans(tags, has_entities)} for tags in pair)
-    for counter, some in zip(counts, (right, found, right & found)):
-      counter.update(span.label for span in some)
-      counter[""] += len(some)
-  rows_of = {}
-  for label in sorted({*counts[0], *counts[1], ""}):
-    total, found, hits = (counter[label] for counter in counts)
-    rows_of[label] = (
-      hits / max(found, 1),
-      hits / max(total, 1),
-      2 * hits / max(found + total, 1),
-      total,
-    )
-  return rows_of
+  right, found = (
+    {
+      (i, *span)
+      for i, tags in enumerate(some)
+      for span in spans(tags, has_entities)
+    }
+    for some in (gold, predicted)
+  )
+  known = sorted(right | found)
+  labels = sorted({label for _, label, *_ in known})
+  classes = np.array([labels.index(label) for _, label, *_ in known], np.int64)
+  is_label = classes[:, None] == np.arange(len(labels))
+  is_right, is_found = (
+    np.array([span in some for span in known], bool)[:, None]
+    for some in (right, found)
+  )
+  return labels, is_label & is_right, is_label & is_found
 
 
 def scores(
@@ -204,14 +204,22 @@ def scores(
 ) -> dict[str, float]:
   """Returns F1, precision and recall of entities, and the words' accuracy.
 
-  Of other tags, the accuracy and the mean F1 of those that occur.
+  A span is right if the label and both ends are. Of other tags, the accuracy
+  and the mean F1 of those that occur. 0 / 0 is 0.
   """
-  pairs = [pair for both in zip(gold, predicted) for pair in zip(*both)]
-  accuracy = sum(a == b for a, b in pairs) / max(len(pairs), 1)
-  found = report(gold, predicted, has_entities)
-  precision, recall, f1, _ = found.pop("")
-  if has_entities:
-    values = {"f1": f1, "precision": precision, "recall": recall}
-    return {**values, "accuracy": accuracy}
-  macro = sum(row[2] for row in found.values()) / max(len(found), 1)
-  return {"accuracy": accuracy, "macro_f1": macro}
+  both = zip(gold, predicted, strict=True)
+  equal = [a == b for pair in both for a, b in zip(*pair)]
+  accuracy = sum(equal) / max(len(equal), 1)
+  _, right, found = span_classes(gold, predicted, has_entities)
+  hits = right & found
+  if not has_entities:
+    f1s = 2 * hits.sum(0) / (found.sum(0) + right.sum(0))
+    macro = float(f1s.sum()) / max(len(f1s), 1)
+    return {"accuracy": accuracy, "macro_f1": macro}
+  count, of_found, of_right = (int(x.sum()) for x in (hits, found, right))
+  return {
+    "f1": 2 * count / max(of_found + of_right, 1),
+    "precision": count / max(of_found, 1),
+    "recall": count / max(of_right, 1),
+    "accuracy": accuracy,
+  }

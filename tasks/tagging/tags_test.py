@@ -81,12 +81,19 @@ def test_scores_by_hand():
   assert tags.scores(gold, predicted, True) == pytest.approx(
     {"f1": 4 / 7, "precision": 1 / 2, "recall": 2 / 3, "accuracy": 4 / 7}
   )
-  found = tags.report(gold, predicted, True)
-  assert list(found) == ["", "x", "y", "z"]
-  assert found["x"] == pytest.approx((2 / 3, 1, 4 / 5, 2))
-  assert found["y"] == (0, 0, 0, 1) and found["z"] == (0, 0, 0, 0)
   with pytest.raises(ValueError, match="shorter"):
-    tags.report(gold, predicted[:2], True)
+    tags.scores(gold, predicted[:2], True)
+  labels, right, found = tags.span_classes(gold, predicted, True)
+  assert labels == ["x", "y", "z"]
+  # Of each label: the spans of the data, the predicted ones, and both.
+  assert [x.sum(0).tolist() for x in (right, found, right & found)] == [
+    [2, 1, 0],
+    [3, 0, 1],
+    [2, 0, 0],
+  ]
+  labels, right, found = tags.span_classes([["O"]], [["O"]], True)
+  assert labels == [] and right.shape == found.shape == (0, 0)
+  assert tags.scores([["O"]], [["O"]], True)["f1"] == 0
 
 
 def test_spans_of_a_text():
@@ -114,7 +121,7 @@ for line in sys.stdin:
 
 
 @pytest.mark.heavy
-def test_scores_equal_seqeval(peer_python):
+def test_scores_and_spans_equal_seqeval(peer_python):
   rng, cases = np.random.default_rng(3), []
   marks = {"bio": "BI", "iob1": "IIIB", "bioes": "BIES"}
   for number in range(3000):
@@ -140,7 +147,17 @@ def test_scores_equal_seqeval(peer_python):
     assert ours == entities
     scores = tags.scores(gold, found, True)
     assert scores["accuracy"] == pytest.approx(accuracy, abs=1e-12)
-    report = tags.report(gold, found, True)
-    report["micro avg"] = report.pop("")
-    for name, row in report.items():
-      assert row == pytest.approx(values[name], abs=1e-12)
+    average = values["micro avg"]
+    assert [*scores.values()][:3] == pytest.approx(
+      [average[2], average[0], average[1]], abs=1e-12
+    )
+    labels, *both = tags.span_classes(gold, found, True)
+    for label, right, predicted in zip(labels, *(x.T for x in both)):
+      hits = (right & predicted).sum()
+      precision, recall = (
+        hits / max(predicted.sum(), 1),
+        hits / max(right.sum(), 1),
+      )
+      ours = [precision, recall, right.sum()]
+      theirs = [values[label][i] for i in (0, 1, 3)]
+      assert ours == pytest.approx(theirs, abs=1e-12)

@@ -178,13 +178,20 @@ class TaggingTask(own_files.OwnFiles):
       self._gold(split), [tags for tags, _ in answers], self.has_entities
     )
 
+  def decided(self, split: str, answers: _Answers) -> finetuning_task.Decided:
+    """Returns the labels of spans; see `tags.span_classes`."""
+    predicted = [tags for tags, _ in answers]
+    return tags_lib.span_classes(
+      self._gold(split), predicted, self.has_entities
+    )
+
   def _gold(self, split: str) -> list[Sequence[str]]:
     return [example.tags or () for example in self.examples(split)]
 
   def write_answers(
     self, split: str, answers: _Answers, folder: str
   ) -> list[str]:
-    """Writes the spans of each text, and of a labeled split each label's F1."""
+    """Writes the spans of each text."""
     lines = []
     for example, found in zip(self.examples(split), answers):
       spans = tags_lib.find_spans(
@@ -192,18 +199,9 @@ class TaggingTask(own_files.OwnFiles):
       )
       line = {"id": example.guid, "text": example.text, "prediction": spans}
       lines.append(json.dumps(line, ensure_ascii=False) + "\n")
-    paths = [os.path.join(folder, f"{split}.jsonl")]
-    files.write_text(paths[0], "".join(lines))
-    if self.is_labeled(split):
-      predicted = [tags for tags, _ in answers]
-      rows = tags_lib.report(self._gold(split), predicted, self.has_entities)
-      table = ["label\tprecision\trecall\tf1\tcount"]
-      for label, (*values, count) in rows.items():
-        cells = (f"{x:.4f}" for x in values)
-        table.append("\t".join((label or "all", *cells, str(count))))
-      paths.append(os.path.join(folder, f"{split}.report.tsv"))
-      files.write_text(paths[1], "\n".join(table) + "\n")
-    return paths
+    path = os.path.join(folder, f"{split}.jsonl")
+    files.write_text(path, "".join(lines))
+    return [path]
 
   def majority(self, split: str) -> dict[str, float]:
     """Scores the most frequent tag of the training data."""

@@ -245,9 +245,9 @@ def test_right_classes_score_one(make, tmp_path):
     ("sunny sea", "sea"),
     ("old", "rain"),
   ]
-  assert (
-    open(paths[1]).read().splitlines()[1] == "all\t1.0000\t1.0000\t1.0000\t3"
-  )
+  labels, right, found = task.decided("dev", answers)
+  assert labels == ["rain", "sea"] and (right == found).all()
+  assert found.sum(0).tolist() == [2, 1] and len(found) == 3
   assert task.majority("dev")["f1"] == 0
 
 

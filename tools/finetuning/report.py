@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Sequence
+from typing import Any, Sequence
 
 import numpy as np
 
@@ -27,35 +27,48 @@ def write(
   `classification_report.SPLIT.txt` is a table of precision, recall, F1 and the
   number of examples, by class; 0 / 0 is 0. The `.json` has also the confusion
   matrix, with a row for each correct class, and `confusion_matrix.SPLIT.png`
-  draws it. Of several labels, there is a matrix of two classes for each label,
-  and no figure.
+  draws it. Where each class is decided on its own, there is a row for all
+  decisions, and a matrix for each class, without and with it, and no figure.
 
   Args:
     folder: of the files.
     split: the name of the split.
     labels: the names of the classes.
-    gold: the correct classes <int>[N], or 0 and 1 of each label [N, L].
+    gold: the correct classes <int>[N], or 0 and 1 of each class [N, L].
     predicted: the same of the predictions.
   """
-  from sklearn import metrics  # It takes long.
-
-  several, numbers = gold.ndim > 1, range(len(labels))
-  values = metrics.precision_recall_fscore_support(
-    gold, predicted, labels=numbers, zero_division=0
+  several, classes = gold.ndim > 1, np.arange(len(labels))
+  right, found = (
+    x > 0 if several else x[:, None] == classes for x in (gold, predicted)
   )
-  table = [*zip(*(x.tolist() for x in values))]
-  count = metrics.confusion_matrix
+  hits, found, right = (x.sum(0) for x in (right & found, found, right))
+  names = [*labels]
   if several:
-    count = metrics.multilabel_confusion_matrix
-  matrix = count(gold, predicted, labels=numbers)
-  classes = {x: dict(zip(_COLUMNS, row)) for x, row in zip(labels, table)}
+    misses, errors = right - hits, found - hits
+    others = len(gold) - hits - misses - errors
+    matrix = np.stack([others, errors, misses, hits], 1).reshape(-1, 2, 2)
+    names.append("all")
+    hits, found, right = (np.append(x, x.sum()) for x in (hits, found, right))
+  else:
+    matrix = np.zeros([len(labels)] * 2, np.int64)
+    np.add.at(matrix, (gold, predicted), 1)
+  shares = (
+    hits / np.maximum(found, 1),
+    hits / np.maximum(right, 1),
+    2 * hits / np.maximum(found + right, 1),
+  )
+  table = [*zip(*(x.tolist() for x in (*shares, right)))]
   rows = [
-    [label, *(f"{x:.4f}" for x in shares), f"{support:,}"]
-    for label, (*shares, support) in zip(labels, table)
+    [name, *(f"{x:.4f}" for x in shares), f"{support:,}"]
+    for name, (*shares, support) in zip(names, table)
   ]
   path = os.path.join(folder, f"classification_report.{split}")
   files.write_text(f"{path}.txt", printing.table(["", *_COLUMNS], rows) + "\n")
-  report = {"classes": classes, "confusion_matrix": matrix.tolist()}
+  by_name = [dict(zip(_COLUMNS, row)) for row in table]
+  report: dict[str, Any] = {"classes": dict(zip(labels, by_name))}
+  if several:
+    report["all"] = by_name[-1]
+  report["confusion_matrix"] = matrix.tolist()
   files.write_json(f"{path}.json", report)
   if not several:
     _draw(os.path.join(folder, f"confusion_matrix.{split}.png"), labels, matrix)

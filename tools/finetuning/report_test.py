@@ -59,6 +59,23 @@ def test_several_labels(tmp_path):
   }
   # Without and with the label.
   assert found["confusion_matrix"] == [[[1, 0], [1, 1]], [[1, 1], [0, 1]]]
+  shares = dict(precision=2 / 3, recall=2 / 3, f1=2 / 3, support=3)
+  assert found["all"] == pytest.approx(shares)
+  text = (tmp_path / "classification_report.test.txt").read_text()
+  cells = [x.strip() for x in text.splitlines()[-1].split("|")]
+  assert cells[1:-1] == ["all", *["0.6667"] * 3, "3"]
+
+
+def test_one_label_on_its_own_is_not_two_classes(tmp_path):
+  gold = np.array([[True], [True], [False]])
+  for count, precision in ((3, 1), (0, 0)):
+    one = gold[:count], gold[:count]
+    report.write(str(tmp_path), "dev", ("x",), *one)
+    path = tmp_path / "classification_report.dev.json"
+    found = json.loads(path.read_text())["classes"]["x"]
+    assert (
+      found["precision"] == precision and found["support"] == count * 2 // 3
+    )
 
 
 def test_many_classes(tmp_path):

@@ -71,7 +71,7 @@ def predict(
       for path in task.write_answers(split, answers, predictions):
         print(f"wrote {path}", flush=True)
       if split in eval_splits and (decided := task.decided(split, answers)):
-        report.write(folder, split, task.labels or (), *decided)
+        report.write(folder, split, *decided)
       if split in eval_splits[-1:]:
         trained_run.write_results(folder, results)
   return results
