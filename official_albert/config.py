@@ -1,4 +1,4 @@
-"""`AlbertConfig` and the named presets. Loads only the standard library.
+"""`AlbertConfig`, named presets, `Pooling`. Loads only the standard library.
 
 Sources: arXiv 1909.11942, Table 1; the albert_config.json files of the
 releases listed in google-research/albert's README.
@@ -312,6 +312,29 @@ class AlbertConfig:
     # The last block computes the first and the masked positions only.
     rows = min(predictions + 1, sequence_length)
     return 3 * (self.forward_flops(sequence_length, rows) + head)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pooling:
+  """How the outputs of an encoder become one vector for a text."""
+
+  pooling: str = setting(
+    "mean",
+    "What of the encoder's outputs is the embedding: the mean or the maximum "
+    "over all tokens, [CLS] and [SEP] included; cls, the output at [CLS]; or "
+    "pooler, a dense layer with tanh on it.",
+    choices=("mean", "cls", "max", "pooler"),
+  )
+  normalize: bool = setting(True, "Scale embeddings to length 1.")
+
+  def __post_init__(self):
+    settings.check(self)
+
+  @classmethod
+  def of(cls, values: Mapping[str, Any]) -> Pooling:
+    """Returns the pooling in a record, whose other values are ignored."""
+    names = [field.name for field in dataclasses.fields(cls)]
+    return cls(**{name: values[name] for name in names if name in values})
 
 
 def _presets() -> dict[str, AlbertConfig]:

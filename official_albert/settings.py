@@ -24,6 +24,7 @@ HEADS = (
   "classification",
   "multi_label",
   "token_classification",
+  "embedding",
   "regression",
   "multiple_choice",
   "squad1",

@@ -51,7 +51,8 @@ def fields_of(
   for output in ("score", "swapped_probability"):
     if output in answer:
       return {"prediction": _numbers(answer[output])}
-  return {"embedding": _numbers(answer["pooled_output"])}
+  vector = answer.get("embedding", answer.get("pooled_output"))
+  return {"embedding": _numbers(vector)}
 
 
 def _answer_fields(answer: _Answer) -> dict[str, Any]:

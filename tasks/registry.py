@@ -84,6 +84,12 @@ TASKS: dict[str, TaskKind] = {
     TEXT,
     (*_FILES, "dev_share", "text_column", "label_column"),
   ),
+  "text_embedding": TaskKind(
+    "embedding.task:EmbeddingTask",
+    "embedding",
+    TEXT,
+    (*_OWN_PAIR, "text_c_column"),
+  ),
   "race": TaskKind("race.task:RaceTask", "multiple_choice", _EXAM),
   "race_v2": TaskKind("race.task:RaceTask", "multiple_choice", _EXAM),
   **{

@@ -39,6 +39,7 @@ ARCHITECTURES: Mapping[str, str] = {
   "multi_label": "AlbertForSequenceClassification",
   "token_classification": "AlbertForTokenClassification",
   "regression": "AlbertForSequenceClassification",
+  "embedding": "AlbertModel",
   "multiple_choice": "AlbertForMultipleChoice",
   "squad1": "AlbertForQuestionAnswering",
 }
@@ -275,7 +276,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     # transformers always has a projection, so write an identity.
     arrays |= {x: _identity(x, config) for x in checkpoint_names.PROJECTION}
   # In an AlbertModel, names do not begin with "albert.".
-  cut = len("albert.") if head == "none" else 0
+  cut = len("albert.") if head in ("none", "embedding") else 0
   values = {}
   for row, value in arrays.items():
     array = np.asarray(value, np.float32)

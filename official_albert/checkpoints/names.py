@@ -164,6 +164,7 @@ HEADS: Mapping[str, tuple[Row, ...]] = {
   "multi_label": _rows("classes  -  classifier/  classifier  C H"),
   "token_classification": _rows("classes  -  classifier/  classifier  C H"),
   "regression": _rows("classes  -  classifier/  classifier  1 H"),
+  "embedding": (),  # The encoder alone; see `config.Pooling`.
   "multiple_choice": _rows("classes  -  classifier/  classifier  1 H"),
   "squad1": _rows("classes  cls/squad/  -  qa_outputs  2 H"),
   # Hugging Face has no such head.
@@ -217,7 +218,7 @@ def may_lack(head: str, name: str) -> bool:
   Hugging Face models with such a head do not have the variable.
   """
   without_pooler = head in (
-    *("masked_lm", "token_classification"),
+    *("masked_lm", "token_classification", "embedding"),
     *("squad1", "squad2"),
   )
   return without_pooler and name.startswith("bert/pooler/")

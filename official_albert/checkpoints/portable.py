@@ -123,6 +123,8 @@ class PortableCheckpoint:
     scaled_head: of a regression, the values of its head before `target_scale`
       was included, and this scale; see `modeling.ClassificationHead`.
     shown: returns a path as the user would write it; see `open`.
+    pooling: of the head "embedding", how its outputs become a vector.
+    max_seq_length: the maximum tokens of a text; 0 if unknown.
   """
 
   source: str
@@ -139,6 +141,8 @@ class PortableCheckpoint:
   record: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   scaled_head: dict[str, Array] = dataclasses.field(default_factory=dict)
   shown: Callable[[str], str] = str
+  pooling: Optional[modeling.Pooling] = None
+  max_seq_length: int = 0
 
   @property
   def step(self) -> int:

@@ -7,6 +7,7 @@ Face.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 from typing import Any, Mapping, Optional
@@ -113,6 +114,9 @@ def read(
   result.labels = tuple((data.get("settings") or {}).get("labels") or ())
   if result.classes and result.head != "multiple_choice":
     result.task = data.get("task", "")
+  result.max_seq_length = data.get("max_seq_length", 0)
+  if result.head == "embedding":
+    result.pooling = modeling.Pooling.of(data.get("settings") or {})
   if os.path.basename(folder) != runs.ASSETS:
     result.folder, result.record = folder, record
   result.format = "official_albert" if is_own else "tf1"
@@ -238,6 +242,9 @@ def write_own(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     data["settings"] = {"labels": list(checkpoint.labels) or None}
   if checkpoint.task:
     data["task"] = checkpoint.task
+  if checkpoint.pooling:
+    data["settings"] = dataclasses.asdict(checkpoint.pooling)
+    data["max_seq_length"] = checkpoint.max_seq_length
   if tokenizer:
     data["tokenizer"] = tokenizer.record(config.vocab_size)
     tokenizer.copy_to(folder)

@@ -15,17 +15,16 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 import numpy as np
 import tensorflow as tf
 
-from official_albert import serving, tokenization
+from official_albert import modeling, serving, tokenization
 from official_albert.inference import engine as engine_lib
 from official_albert.serving import Tensors
-from official_albert.settings import check_choice
+from official_albert.settings import check_number
 from official_albert.tasks import answer_fields, common
 from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS, ROLES
 from official_albert.text_classifier import Classification, Texts
 
 # The pieces for a [MASK] by default, and that are found.
 _TOP_K, _MOST_PIECES = 5, 100
-POOLINGS = ("pooler", "cls", "mean")
 # The methods that ask the signature of their name; `embed` asks `encode`.
 _METHODS = (
   *("fill_mask", "sentence_order"),
@@ -136,8 +135,8 @@ class LoadedModel:
     labels: the classes of a classifier, in the order of its outputs; () for
       other models.
     kind: "pretraining", "encoder", "classification", "multi_label",
-      "regression", "token_classification", "squad1", "squad2" or
-      "multiple_choice".
+      "regression", "token_classification", "embedding", "squad1",
+      "squad2" or "multiple_choice".
     methods: the names of the methods that this model has.
     about: a description of the model, for messages.
     source: what is known of the weights, or of the export.
@@ -157,7 +156,7 @@ class LoadedModel:
     self.about = about
     self.source = source
     self.methods = tuple(x for x in _METHODS if x in module.text_signatures)
-    if not self._is_export or "encode" in module.text_signatures:
+    if not self._is_export or {"encode", "embed"} & {*module.text_signatures}:
       self.methods = ("embed", *self.methods)
 
   def __repr__(self) -> str:
@@ -193,18 +192,36 @@ class LoadedModel:
     rest = module.text_layer, module.max_seq_length
     return type(module)(module.model, *rest, self.labels, True)
 
+  @property
+  def pooling(self) -> modeling.Pooling:
+    """How `embed` makes vectors, unless its arguments say otherwise."""
+    if self.kind == "embedding":
+      return modeling.Pooling.of(self._module.settings())
+    return modeling.Pooling()
+
   def embed(
-    self, texts: Texts, texts_b: Optional[Texts] = None, pooling: str = "pooler"
+    self,
+    texts: Texts,
+    texts_b: Optional[Texts] = None,
+    pooling: Optional[str] = None,
+    normalize: Optional[bool] = None,
+    dimensions: int = 0,
+    batch_size: int = _BATCH_SIZE,
   ) -> np.ndarray:
     """Returns a vector for each text, or for each pair of texts.
 
     Args:
       texts: the texts.
       texts_b: the second texts of pairs.
-      pooling: "pooler" is the `pooled_output` of exports: a dense layer with
-        tanh on the last hidden state of [CLS]. "cls" is that hidden state
-        itself. "mean" is the mean of the last hidden states of all tokens,
-        [CLS] and [SEP] included.
+      pooling: what of the last hidden states is the vector: their "mean" or
+        "max" over all tokens, [CLS] and [SEP] included; "cls", that of [CLS];
+        or "pooler", the `pooled_output` of exports, which is a dense layer with
+        tanh on it. None is as trained for a model of embeddings, else "mean".
+      normalize: whether vectors have length 1, so that their products are
+        cosines. None is as trained, else True.
+      dimensions: how many of the first numbers to keep, for a model trained
+        with --embedding_dims; 0 keeps all H.
+      batch_size: the maximum number of texts that are computed together.
 
     Returns:
       <float32>[B, H], or <float32>[H] for one text.
@@ -212,23 +229,74 @@ class LoadedModel:
     self._need("embed")
     if texts_b is not None:
       self.config.check_pairs()
-    check_choice("pooling", pooling, POOLINGS)
-    if pooling == "pooler" and not self._module.has_pooler:
+    own = self.pooling
+    wanted = modeling.Pooling(
+      own.pooling if pooling is None else pooling,
+      own.normalize if normalize is None else normalize,
+    )
+    most = self.config.hidden_size
+    check_number("dimensions", dimensions, least=0, most=most, whole=True)
+    check_number("batch_size", batch_size, least=1, whole=True)
+    if wanted.pooling == "pooler" and not self._module.has_pooler:
       raise ValueError(
         f"{self._path} has no weights of the pooler: use pooling='cls' or "
         "'mean'."
       )
-    encode = self._backend(
-      self._encoder, "encode" if texts_b is None else "encode_pair"
-    )
-    pooled = dataclasses.replace(
-      encode,
-      function=lambda **x: {"vector": _pool(encode.function(**x), pooling)},
-    )
-    answers = self._answers(pooled, _texts_of(texts, texts_b))
-    vectors = np.array([answer["vector"] for _, answer in answers], np.float32)
-    vectors = vectors.reshape([-1, self.config.hidden_size])
+    vectors = self._vectors(_texts_of(texts, texts_b), wanted, batch_size)
+    if dimensions:
+      vectors = vectors[:, :dimensions]
+      vectors = _normalized(vectors) if wanted.normalize else vectors
     return vectors[0] if isinstance(texts, str) else vectors
+
+  def _vectors(
+    self, texts: Mapping[str, Any], wanted: modeling.Pooling, batch_size: int
+  ) -> np.ndarray:
+    """Returns <float32>[B, H]."""
+    if self.kind == "embedding" and wanted == self.pooling and "text" in texts:
+      asked = self._backend(self._module, "embed")
+    elif self.kind == "embedding" and self._is_export:
+      raise ValueError(
+        f"{self.about}, which only has the vectors of single texts by "
+        f"{self.pooling}: leave the arguments out, or load the run."
+      )
+    else:
+      name = "encode" if "text" in texts else "encode_pair"
+      encode = self._backend(self._encoder, name)
+      asked = dataclasses.replace(
+        encode,
+        function=lambda **x: {"embedding": _pool(encode.function(**x), wanted)},
+      )
+    answers = self._answers(asked, texts, batch_size)
+    vectors = np.array([x["embedding"] for _, x in answers], np.float32)
+    return vectors.reshape([-1, self.config.hidden_size])
+
+  def similarity(
+    self,
+    texts: Union[Texts, np.ndarray],
+    others: Union[Texts, np.ndarray],
+    **options: Any,
+  ) -> np.ndarray:
+    """Returns the cosine of each text and each of the others.
+
+    >>> import official_albert as albert
+    >>> encoder = albert.load("albert_toy")
+    >>> encoder.similarity(["It rains.", "It is wet."], "It is dry.").shape
+    (2, 1)
+
+    Args:
+      texts: texts, or vectors <float>[N, H] that `embed` has returned.
+      others: the same.
+      **options: arguments of `embed` besides texts.
+
+    Returns:
+      <float32>[N, M] for N texts and M others.
+    """
+    sides = [
+      side if isinstance(side, np.ndarray) else self.embed(side, **options)
+      for side in (texts, others)
+    ]
+    first, second = (_normalized(np.atleast_2d(side)) for side in sides)
+    return first @ second.T
 
   def fill_mask(self, texts: Texts, top_k: Optional[int] = None) -> Any:
     """Returns the most probable pieces for each [MASK] of each text.
@@ -402,7 +470,10 @@ class LoadedModel:
     return made[0] if isinstance(next(iter(texts.values())), str) else made
 
   def _answers(
-    self, backend: engine_lib.Backend, texts: Mapping[str, Any]
+    self,
+    backend: engine_lib.Backend,
+    texts: Mapping[str, Any],
+    batch_size: int = 0,
   ) -> list[tuple[common.Record, _Fields]]:
     """Returns the rows of texts with their outputs, in their order."""
     names = {role: _PARAMETERS.get(role, role) for role in texts}
@@ -421,7 +492,7 @@ class LoadedModel:
       for i, row in enumerate(zip(*lists.values()))
     ]
     size = _QUESTIONS if "context" in lists else _BATCH_SIZE
-    answers = list(engine_lib.predict(backend, rows, size))
+    answers = list(engine_lib.predict(backend, rows, batch_size or size))
     if not self._has_warned:
       seen = tf.nest.flatten(lists)
       if note := tokenization.coverage_note(self.tokenizer, seen):
@@ -471,15 +542,14 @@ class _TextFunction:
     return self._module.text_signature(self._name)
 
 
-def _pool(outputs: Tensors, pooling: str) -> tf.Tensor:
-  """Returns <float32>[B, H]; see `LoadedModel.embed`."""
-  if pooling == "pooler":
-    return outputs["pooled_output"]
-  hidden = outputs["sequence_output"]  # [B, S, H]
-  if pooling == "cls":
-    return hidden[:, 0]
-  mask = tf.cast(outputs["input_mask"], hidden.dtype)[..., None]  # [B, S, 1]
-  return tf.reduce_sum(hidden * mask, 1) / tf.reduce_sum(mask, 1)
+def _pool(outputs: Tensors, wanted: modeling.Pooling) -> tf.Tensor:
+  vectors = modeling.pool(outputs, outputs["input_mask"], wanted.pooling)
+  return tf.math.l2_normalize(vectors, -1) if wanted.normalize else vectors
+
+
+def _normalized(vectors: np.ndarray) -> np.ndarray:
+  lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+  return (vectors / np.maximum(lengths, 1e-12)).astype(np.float32)
 
 
 def _texts_of(texts: Texts, texts_b: Optional[Texts]) -> dict[str, Texts]:

@@ -8,6 +8,7 @@ albert.load("stars").classify(["Lovely.", "Never again."])
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from typing import Any, Callable, Mapping, Optional, Union
@@ -24,6 +25,7 @@ from official_albert import (
 )
 from official_albert.inference.loaded_model import LoadedModel
 from official_albert.tasks import race, registry, squad, trained_run
+from official_albert.tasks.embedding import model as embedding_model
 from official_albert.tasks.pretraining import model as pretraining_model
 from official_albert.tasks.pretraining import serving as pretraining_serving
 from official_albert.tasks.race import model as race_model
@@ -41,6 +43,7 @@ _MODELS = {
   "multi_label": modeling.AlbertForSequenceClassification,
   "token_classification": modeling.AlbertForTokenClassification,
   "regression": modeling.AlbertForSequenceClassification,
+  "embedding": embedding_model.AlbertForEmbedding,
   "multiple_choice": race_model.AlbertForMultipleChoice,
   "squad1": squad_model.AlbertForSpans,
   "squad2": squad_model.AlbertForSpansOrNone,
@@ -82,7 +85,6 @@ def open_source(
     # Other heads have the same meaning in every task.
     is_open = read.head in registry.TEXT_HEADS
     names_task = bool(task or read.task or not is_open)
-    data = read.record.get("data") or {}
     model_head, run, is_run = _find_head(read, head, task, lenient)
     depth = num_hidden_layers or read.config.num_hidden_layers
     with tf.variable_creator_scope(_create_zeros):
@@ -99,7 +101,7 @@ def open_source(
         f"{prefix} does not fit the record in {read.folder}: it lacks "
         f"{missing[0]}."
       )
-    trained = run.max_seq_length if run else data.get("max_seq_length", 0)
+    trained = run.max_seq_length if run else read.max_seq_length
     length = max_seq_length or trained or read.config.max_position_embeddings
     tokenizer = read.choose_tokenizer(tokenizer, lower_case, keep_accents)
     layer = None
@@ -192,12 +194,12 @@ def _find_head(
   task = task or f"text_{head}"
   if registry.TASKS[task].is_text:
     registry.name_task(read, task)
-  settings = {"labels": read.labels or None}
-  return (
-    head,
-    trained_run.TrainedRun(read.source, task, 0, settings, None),
-    False,
-  )
+  settings: dict[str, Any] = {"labels": read.labels or None}
+  if read.pooling:
+    settings |= dataclasses.asdict(read.pooling)
+  length = read.max_seq_length
+  run = trained_run.TrainedRun(read.source, task, length, settings, None)
+  return head, run, False
 
 
 def make_model(
@@ -209,11 +211,14 @@ def make_model(
 ) -> tf.keras.Model:
   """Returns a model with random weights; `head` is one of `checkpoints.HEADS`.
 
-  `settings` are those of a run, with start_n_top and end_n_top for SQuAD 2.0.
+  `settings` are those of a run: start_n_top and end_n_top for SQuAD 2.0,
+  pooling for embeddings.
   """
   arguments: list[Any] = [config]
   if head in (*registry.TEXT_HEADS, registry.TAGS_HEAD):
     arguments.append(classes)
+  elif head == "embedding":
+    arguments.append(modeling.Pooling.of(settings or {}).pooling)
   elif head == "squad2":
     recipe, settings = squad.RECIPES["squad_v2"], settings or {}
     for name in ("start_n_top", "end_n_top"):
@@ -237,6 +242,9 @@ def make_served(
     return serving.ServedTextTask(*of_texts)
   if kind.head == registry.TAGS_HEAD:
     return tagging_serving.ServedTags(*arguments, run.labels)
+  if kind.head == "embedding":
+    normalize = modeling.Pooling.of(run.settings).normalize
+    return embedding_model.ServedEmbedding(*arguments, normalize)
   if kind.head == "multiple_choice":
     default = race.RECIPES["race"].max_qa_length
     return race_model.ServedMultipleChoice(

@@ -5,7 +5,7 @@
 pooler. `fused_ops` holds matrix products and the element-wise chains between.
 """
 
-from official_albert.config import PRESETS, AlbertConfig
+from official_albert.config import PRESETS, AlbertConfig, Pooling
 from official_albert.modeling.classifier import (
   AlbertForSequenceClassification,
   AlbertForTokenClassification,
@@ -33,7 +33,7 @@ from official_albert.modeling.layers import (
   seeded_dropout,
   without_autograph,
 )
-from official_albert.modeling.model import AlbertModel, HeadModel
+from official_albert.modeling.model import AlbertModel, HeadModel, pool
 from official_albert.modeling.shared_transformer_encoder import (
   SharedTransformerEncoder,
 )

@@ -151,6 +151,29 @@ class AlbertModel(inputs_lib.FeatureModel):
     return cls(config, **kwargs)
 
 
+def pool(
+  outputs: Mapping[str, tf.Tensor], mask: tf.Tensor, pooling: str
+) -> tf.Tensor:
+  """Returns a vector for each text, <float32>[B, H]; see `config.Pooling`.
+
+  Args:
+    outputs: `sequence_output` <float>[B, S, H], and for the pooling "pooler"
+      `pooled_output` <float>[B, H].
+    mask: <int32>[B, S], 1 for tokens and 0 for padding.
+    pooling: "mean", "cls", "max" or "pooler".
+  """
+  if pooling == "pooler":
+    return tf.cast(outputs["pooled_output"], tf.float32)
+  hidden = tf.cast(outputs["sequence_output"], tf.float32)
+  if pooling == "cls":
+    return hidden[:, 0]
+  is_token = mask[..., None] > 0  # [B, S, 1]
+  if pooling == "max":
+    return tf.reduce_max(tf.where(is_token, hidden, hidden.dtype.min), 1)
+  total = tf.reduce_sum(tf.where(is_token, hidden, 0.0), 1)
+  return total / tf.reduce_sum(tf.cast(is_token, tf.float32), 1)
+
+
 class HeadModel(inputs_lib.FeatureModel):
   """Base class of models with a head on top of an encoder.
 

@@ -97,18 +97,39 @@ def test_vectors_are_those_of_the_export(both, signatures):
   one = encode(**_as_tensors(text=_TEXTS))
   two = pairs(**_as_tensors(text_a=_TEXTS, text_b=_PAIRS))
   for found in (model, exported):
-    np.testing.assert_array_equal(found.embed(_TEXTS), one["pooled_output"])
-    np.testing.assert_array_equal(
-      found.embed(_TEXTS, _PAIRS), two["pooled_output"]
-    )
-    cls = found.embed(_TEXTS, pooling="cls")
-    np.testing.assert_array_equal(cls, one["sequence_output"][:, 0])
+    for name, expected in (
+      ("pooler", one["pooled_output"]),
+      ("cls", one["sequence_output"][:, 0]),
+    ):
+      vectors = found.embed(_TEXTS, pooling=name, normalize=False)
+      np.testing.assert_array_equal(vectors, expected)
+    vectors = found.embed(_TEXTS, _PAIRS, "pooler", normalize=False)
+    np.testing.assert_array_equal(vectors, two["pooled_output"])
     assert found.embed(_TEXTS[0]).shape == (24,)
   hidden, mask = one["sequence_output"].numpy(), one["input_mask"].numpy()
   means = [rows[kept == 1].mean(0) for rows, kept in zip(hidden, mask)]
-  found = model.embed(_TEXTS, pooling="mean")
-  np.testing.assert_allclose(found, means, rtol=0, atol=1e-6)
-  np.testing.assert_array_equal(found, exported.embed(_TEXTS, pooling="mean"))
+  largest = [rows[kept == 1].max(0) for rows, kept in zip(hidden, mask)]
+  for name, expected in (("mean", means), ("max", largest)):
+    found = model.embed(_TEXTS, pooling=name, normalize=False)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
+  # By default, it is the mean of length 1.
+  found = model.embed(_TEXTS, batch_size=1)
+  lengths = np.linalg.norm(means, axis=1, keepdims=True)
+  np.testing.assert_allclose(found, means / lengths, rtol=0, atol=1e-6)
+  np.testing.assert_array_equal(model.embed(_TEXTS), exported.embed(_TEXTS))
+  few = np.array(means)[:, :5]
+  few /= np.linalg.norm(few, axis=1, keepdims=True)
+  found = model.embed(_TEXTS, dimensions=5)
+  np.testing.assert_allclose(found, few, rtol=0, atol=1e-6)
+  cosines = model.similarity(_TEXTS, _TEXTS[0], dimensions=5)
+  np.testing.assert_allclose(cosines, few @ few[:1].T, rtol=0, atol=1e-6)
+  vectors = model.embed(_TEXTS, normalize=False)
+  np.testing.assert_allclose(
+    model.similarity(vectors, _TEXTS),
+    (means / lengths) @ (means / lengths).T,
+    rtol=0,
+    atol=1e-6,
+  )
 
 
 def test_masks_are_filled_as_by_the_export(both, signatures):
@@ -311,7 +332,7 @@ def test_heads_that_another_format_lacks(folder, tmp_path):
   export = albert.load(tmp_path / "1")
   for one in (model, export):
     with pytest.raises(ValueError, match="no weights of the pooler: use pool"):
-      one.embed(_TEXTS)
+      one.embed(_TEXTS, pooling="pooler")
     with pytest.raises(ValueError, match="pooler, .* encode needs: use"):
       one.backend("encode")
   means = [x.embed(_TEXTS, pooling="mean") for x in (export, model)]
@@ -406,7 +427,9 @@ def test_mistakes_are_one_sentence(both):
     (lambda: model.classify("a"), "cannot classify: its methods are"),
     (lambda: exported_classes.embed("a"), "cannot embed: its methods"),
     (lambda: model.embed(["a"], ["b", "c"]), "1 texts, 2 texts_b"),
-    (lambda: model.embed("a", pooling="max"), "must be one of pooler"),
+    (lambda: model.embed("a", pooling="sum"), "must be one of mean, cls"),
+    (lambda: model.embed("a", dimensions=25), "dimensions must be at most 24"),
+    (lambda: model.embed("a", batch_size=0), "batch_size must be at least 1"),
     (lambda: model.embed(["a", "a \ud800"]), rf"^texts\[1\] {surrogate}"),
     (lambda: model.fill_mask("[MASK]", 0), "integer from 1 to 47"),
     (lambda: model.fill_mask("[MASK]", 5.5), "top_k is 5.5, but"),

@@ -1,0 +1,1 @@
+"""Embeddings: texts of similar meaning get similar vectors."""
