@@ -11,6 +11,7 @@ from official_albert.tfrecords.schemas import (
   Split,
   TokenizerInfo,
   classification_schema,
+  embedding_schema,
   multiple_choice_schema,
   pretraining_schema,
   read_manifest,

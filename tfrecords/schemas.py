@@ -262,3 +262,9 @@ def multiple_choice_schema(
   """Returns the schema of a sequence for each option and the right option."""
   inputs = _inputs(options, max_seq_length)
   return (*inputs, Feature("label_ids", "int64", ()))
+
+
+def embedding_schema(max_seq_length: int, texts: int) -> tuple[Feature, ...]:
+  """Returns the schema of texts to compare, and how similar they are."""
+  inputs = _inputs(texts, max_seq_length)
+  return (*inputs, Feature("label_ids", "float32", ()))

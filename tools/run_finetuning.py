@@ -6,7 +6,8 @@
 Tasks: cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli, or glue for all nine;
 squad_v1, squad_v2; race, race_v2; and for your own TSV, CSV or JSON lines
 text_classification, text_multi_label (several labels a text), text_regression,
-and the same with text_pair; token_classification (entities, CoNLL files too):
+and the same with text_pair; text_embedding, from pairs, triplets or scores;
+token_classification (entities, CoNLL files too):
 
     --task=text_classification --train_file=train.tsv --dev_file=dev.tsv \\
         --test_file=new.tsv --text_column=review --label_column=stars

@@ -78,6 +78,9 @@ class TaskOptions:
   )
   text_column: str = setting("text", "Column of the text.")
   text_b_column: str = setting("text_b", "Column of the second text of a pair.")
+  text_c_column: str = setting(
+    "text_c", "Column of a text that does not belong to the first."
+  )
   label_column: str = setting(
     "label",
     "Column of the label; for several labels of a text, of lists of them, or "

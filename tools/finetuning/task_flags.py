@@ -10,7 +10,14 @@ from absl import flags
 
 from official_albert import runs, tokenization
 from official_albert.config import AlbertConfig
-from official_albert.tasks import common, race, registry, squad, trained_run
+from official_albert.tasks import (
+  common,
+  embedding,
+  race,
+  registry,
+  squad,
+  trained_run,
+)
 from official_albert.tools.cli import encoder_flags, path_flags
 
 if TYPE_CHECKING:
@@ -20,7 +27,7 @@ TASK_MODULE = path_flags.define_shared("task_module")
 _SETTINGS = path_flags.define_settings(common.TaskOptions)
 # Fields of recipes; by default those of the task or of the run.
 _RECIPE: dict[str, flags.FlagHolder] = {}
-for _recipe in (common.Recipe, squad.Recipe, race.Recipe):
+for _recipe in (common.Recipe, squad.Recipe, race.Recipe, embedding.Recipe):
   _unset = dict.fromkeys(field.name for field in dataclasses.fields(_recipe))
   _RECIPE |= path_flags.define_settings(_recipe, list(_RECIPE), **_unset)
 

@@ -428,8 +428,14 @@ def test_mistakes_are_one_sentence(both):
     (lambda: exported_classes.embed("a"), "cannot embed: its methods"),
     (lambda: model.embed(["a"], ["b", "c"]), "1 texts, 2 texts_b"),
     (lambda: model.embed("a", pooling="sum"), "must be one of mean, cls"),
-    (lambda: model.embed("a", dimensions=25), "dimensions must be at most 24"),
-    (lambda: model.embed("a", batch_size=0), "batch_size must be at least 1"),
+    (
+      lambda: model.embed("a", dimensions=25),
+      "dimensions is 25, but must be from 0 to 24",
+    ),
+    (
+      lambda: model.embed("a", batch_size=0),
+      "batch_size is 0, but must be at least 1",
+    ),
     (lambda: model.embed(["a", "a \ud800"]), rf"^texts\[1\] {surrogate}"),
     (lambda: model.fill_mask("[MASK]", 0), "integer from 1 to 47"),
     (lambda: model.fill_mask("[MASK]", 5.5), "top_k is 5.5, but"),

@@ -1,0 +1,260 @@
+"""Training of embeddings as a task of the training loop.
+
+In Sentence-BERT (arXiv 1908.10084), a text and one that belongs to it get
+similar vectors. The other texts of the batch are examples of those that do not
+belong; scores say how similar two texts are.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from typing import Any, Iterator, NamedTuple, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import (
+  checkpoints,
+  files,
+  modeling,
+  tfrecords,
+  tokenization,
+)
+from official_albert.settings import check_number
+from official_albert.tasks import common
+from official_albert.tasks.common import finetuning_task, own_files
+from official_albert.tasks.embedding import examples as examples_lib
+from official_albert.tasks.embedding import losses as losses_lib
+from official_albert.tasks.embedding.examples import PAIRS, SCORES, TRIPLETS
+from official_albert.tasks.embedding.model import AlbertForEmbedding
+from official_albert.train_config import whole_numbers
+
+# The metric that selects a checkpoint, by the form of the evaluated data.
+_METRICS = {SCORES: "spearman", TRIPLETS: "accuracy", PAIRS: "mrr"}
+_ROWS = 1024  # Of the cosines of all texts with all others, in memory.
+
+
+class _Answers(NamedTuple):
+  """The ids of the rows, and the vectors <float32>[N, K, H] of their texts."""
+
+  ids: list[str]
+  vectors: np.ndarray
+
+
+class EmbeddingTask(own_files.OwnFiles):
+  """Vectors of texts, from the user's own tables; see `examples`."""
+
+  recipe = examples_lib.Recipe(
+    2e-5, 32, 0, 0, max_seq_length=128, num_train_epochs=3.0
+  )
+  has_pairs = False
+  head = checkpoints.Head("embedding")
+
+  def names(self, examples: Sequence[Any]) -> set[Any]:
+    return set()
+
+  @property
+  def _columns(self) -> dict[str, str]:
+    columns = {**self.options.columns, "text_c": self.options.text_c_column}
+    if not columns["id"]:
+      del columns["id"]
+    return columns
+
+  def form(self, split: str) -> str:
+    """Returns what the rows of a split are; see `examples.form_of`."""
+    return examples_lib.form_of(self.sources(split)[0], self._columns)
+
+  @property
+  def best_metric(self) -> str:  # type: ignore[override]
+    return _METRICS[self.form(self.eval_split)]
+
+  @property
+  def sequences_per_example(self) -> int:  # type: ignore[override]
+    """K, the number of texts of an example; some files may have fewer."""
+    splits = [x for x in ("train", "dev", "test") if self.options.file_of(x)]
+    return 3 if any(self.form(x) == TRIPLETS for x in splits) else 2
+
+  def read(self, split: str) -> Sequence[examples_lib.Example]:
+    invalid = common.InvalidRows(self.options.skip_invalid)
+    examples: Sequence[examples_lib.Example] = examples_lib.read_examples(
+      self.sources(split)[0], self._columns, invalid
+    )
+    for line in invalid.describe():
+      self.options.note(line)
+    return self.side(examples, split) if self.is_shared(split) else examples
+
+  def is_labeled(self, split: str) -> bool:
+    return True
+
+  def schema(self) -> tuple[tfrecords.Feature, ...]:
+    return tfrecords.embedding_schema(
+      self.max_seq_length, self.sequences_per_example
+    )
+
+  def features(self, split: str) -> Iterator[dict[str, Any]]:
+    tokenizer, count = self.options.tokenizer, self.sequences_per_example
+    for example in self.examples(split):
+      texts = [*example.texts, ""][:count]
+      sequences = [
+        tokenization.pack_pair(
+          tokenizer.encode(text),
+          None,
+          self.max_seq_length,
+          tokenizer.cls_id,
+          tokenizer.sep_id,
+        )
+        for text in texts
+      ]
+      yield {
+        "input_ids": [ids for ids, _ in sequences],
+        "segment_ids": [segments for _, segments in sequences],
+        "label_ids": example.score or 0.0,
+      }
+
+  def record_settings(self, split: str) -> dict[str, Any]:
+    return {**super().record_settings(split), "columns": self._columns}
+
+  def on_records(self, records: Any, config: Any, seed: int = 12345) -> Any:
+    task = super().on_records(records, config, seed)
+    for name, most in (
+      ("embedding_dims", config.hidden_size),
+      ("embedding_depths", config.num_hidden_layers),
+    ):
+      for number in self._numbers(name):
+        check_number(f"--{name}", number, least=1, most=most)
+    return task
+
+  def _numbers(self, name: str) -> tuple[int, ...]:
+    """Returns the numbers of a field of the recipe."""
+    text = getattr(self.recipe, name)
+    return whole_numbers(f"--{name}", text) if text else ()
+
+  def build_model(self) -> AlbertForEmbedding:
+    return AlbertForEmbedding(
+      self.config, self.recipe.pooling, **self.model_options()
+    )
+
+  @property
+  def call_options(self) -> dict[str, Any]:  # type: ignore[override]
+    depths = self._numbers("embedding_depths")
+    most = self.num_layers or self.config.num_hidden_layers
+    return {"depths": [depth for depth in depths if depth < most]}
+
+  def losses(
+    self, model: tf.keras.Model, outputs: Any, batch: Any, training: bool
+  ) -> finetuning_task.Losses:
+    """Returns the mean over the trained depths and dimensions."""
+    form = self.form("train" if training else self.eval_split)
+    width = self.config.hidden_size
+    widths = self._numbers("embedding_dims")
+    values = [
+      self._loss(form, vectors[..., :size], batch)
+      for vectors in (outputs["embedding"], *outputs.get("embeddings", ()))
+      for size in dict.fromkeys((width, *widths))
+    ]
+    return {self.name: tf.add_n(values) / len(values)}, {}
+
+  def _loss(self, form: str, vectors: tf.Tensor, batch: Any) -> tf.Tensor:
+    """Returns the sum over the examples, for vectors <float32>[B, K, H]."""
+    scale, weights = self.recipe.similarity_scale, batch["example_weight"]
+    first, second = vectors[:, 0], vectors[:, 1]
+    if form == SCORES:
+      first, second = (tf.math.l2_normalize(x, -1) for x in (first, second))
+      found = tf.reduce_sum(first * second, -1)
+      loss = losses_lib.order(found, batch["label_ids"], scale, weights)
+      return loss * tf.reduce_sum(weights)
+    ids, count = batch["input_ids"], 3 if form == TRIPLETS else 2
+    others = tf.concat(tf.unstack(vectors[:, 1:count], axis=1), 0)  # [C, H]
+    other_ids = tf.concat(tf.unstack(ids[:, 1:count], axis=1), 0)  # [C, S]
+    # A batch may have a text several times; so others belong to it, too.
+    same_first = tf.pad(
+      _equal(ids[:, 0], ids[:, 0]),
+      [[0, 0], [0, (count - 2) * tf.shape(ids)[0]]],
+    )
+    same = _equal(ids[:, 1], other_ids) | same_first
+    counts = ~same & (tf.tile(weights, [count - 1]) > 0)
+    found = losses_lib.cosines(first, others)
+    return tf.reduce_sum(losses_lib.contrastive(found, scale, counts) * weights)
+
+  def predictions(
+    self, model: tf.keras.Model, outputs: Any, batch: Any
+  ) -> dict[str, tf.Tensor]:
+    """Returns the vectors of length 1, <float32>[B, K, H]."""
+    vectors = tf.math.l2_normalize(outputs["embedding"], -1)
+    return {"example_id": batch["example_id"], "vectors": vectors}
+
+  def answers(self, split: str, predictions: Any) -> _Answers:
+    ids = [example.guid for example in self.examples(split)]
+    return _Answers(ids, predictions["vectors"])
+
+  def score_answers(self, split: str, answers: _Answers) -> dict[str, float]:
+    """Returns metrics of the cosines.
+
+    Of scores, the correlations with them; of triplets, the accuracy with which
+    the text that belongs is more similar; of pairs, how often the text that
+    belongs is the most similar one of all, and the mean of 1 / its rank.
+    """
+    form, vectors = self.form(split), answers.vectors
+    found = _similarities(vectors)
+    if form == SCORES:
+      from scipy import stats  # It takes long.
+
+      scores = [example.score for example in self.examples(split)]
+      if np.ptp(found) == 0 or np.ptp(scores) == 0:
+        return {"spearman": 0.0, "pearson": 0.0}  # SciPy's are nan.
+      return {
+        "spearman": float(stats.spearmanr(found, scores).statistic),
+        "pearson": float(stats.pearsonr(found, scores).statistic),
+      }
+    if form == TRIPLETS:
+      others = np.sum(vectors[:, 0] * vectors[:, 2], -1)
+      return {"accuracy": float(np.mean(found > others))}
+    ranks = np.concatenate(
+      [
+        1 + np.sum(rows @ vectors[:, 1].T > own[:, None] + 1e-6, axis=1)
+        for rows, own in _blocks(vectors[:, 0], found)
+      ]
+    )
+    return {
+      "mrr": float(np.mean(1 / ranks)),
+      "accuracy_at_1": float(np.mean(ranks == 1)),
+    }
+
+  def write_answers(
+    self, split: str, answers: _Answers, folder: str
+  ) -> list[str]:
+    """Writes `SPLIT.similarities.tsv`, the cosine of each row's two texts."""
+    path = os.path.join(folder, f"{split}.similarities.tsv")
+    lines = ["id\tsimilarity\n"]
+    for guid, value in zip(answers.ids, _similarities(answers.vectors)):
+      lines.append(f"{guid}\t{value:.9g}\n")
+    files.write_text(path, "".join(lines))
+    return [path]
+
+  def describe(self) -> dict[str, Any]:
+    described = super().describe()
+    described["settings"] |= dataclasses.asdict(
+      modeling.Pooling(self.recipe.pooling, self.recipe.normalize)
+    )
+    return described
+
+  def model_settings(self) -> dict[str, Any]:
+    names = ("similarity_scale", "embedding_dims", "embedding_depths")
+    settings = {name: getattr(self.recipe, name) for name in names}
+    return {**super().model_settings(), **settings}
+
+
+def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+  """Returns which texts are equal: <bool>[B, C] of <int>[B, S] and [C, S]."""
+  return tf.reduce_all(a[:, None] == b[None], -1)
+
+
+def _similarities(vectors: np.ndarray) -> np.ndarray:
+  """Returns the cosines <float>[N] of the first two vectors of length 1."""
+  return np.sum(vectors[:, 0] * vectors[:, 1], -1)
+
+
+def _blocks(*arrays: np.ndarray) -> Iterator[list[np.ndarray]]:
+  for start in range(0, len(arrays[0]), _ROWS):
+    yield [array[start : start + _ROWS] for array in arrays]

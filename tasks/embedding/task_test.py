@@ -1,0 +1,250 @@
+"""Tests of the data, losses and metrics of embeddings, by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.stats
+import tensorflow as tf
+
+from official_albert.tasks import common, registry
+from official_albert.tasks.embedding import losses
+from official_albert.tasks.embedding.model import AlbertForEmbedding
+from official_albert.testing import toy_models
+
+_NOTES: list[str] = []
+_TEXTS = ("the sea", "the rain", "old rain", "the sea", "a warm sea", "wet")
+_TABLES = {
+  "scores": [
+    "a\tb\ts",
+    *(f"{x}\t{y}\t{i % 3}" for i, (x, y) in enumerate(zip(_TEXTS, _TEXTS[1:]))),
+  ],
+  "triplets": ["a\tb\tc", "the sea\ta sea\twet", "old\tthe old\train"],
+  "pairs": ["a\tb", "the sea\ta sea", "old\tthe old", "rain\twet"],
+}
+
+
+@pytest.fixture
+def make(tmp_path):
+  tokenizer = toy_models.wordpiece(
+    tmp_path, *"the sea rain old a warm wet".split()
+  )
+
+  def write(form):
+    path = tmp_path / f"{form}.tsv"
+    path.write_text("\n".join(_TABLES[form]) + "\n")
+    return str(path)
+
+  def make_task(train="", dev="", **changes):
+    files = {"train_file": train, "dev_file": dev}
+    options = common.TaskOptions(
+      cache_dir=str(tmp_path / "records"),
+      tokenizer=tokenizer,
+      max_seq_length=6,
+      note=_NOTES.append,
+      text_column="a",
+      text_b_column="b",
+      text_c_column="c",
+      label_column="s",
+      length_bucketing=False,
+      **{k: write(v) if v in _TABLES else v for k, v in files.items()},
+      **changes,
+    )
+    return registry.make_task("text_embedding", options)
+
+  return make_task
+
+
+def _batch(task, split, rows=None):
+  config = toy_models.config(12, 6)
+  on_records = task.with_records(["train", "dev"], config)
+  data = on_records.dataset(split, rows or len(task.examples(split)))
+  return on_records, next(iter(data))
+
+
+def _unit(x):
+  return x / np.linalg.norm(x, axis=-1, keepdims=True)
+
+
+def test_contrastive_loss_by_hand():
+  rng = np.random.default_rng(2)
+  a, b = rng.normal(size=[3, 5]), rng.normal(size=[4, 5])
+  found = losses.cosines(*(tf.constant(x, tf.float32) for x in (a, b)))
+  expected = _unit(a) @ _unit(b).T
+  np.testing.assert_allclose(found, expected, atol=1e-6)
+  counts = np.ones([3, 4], bool)
+  counts[0, 1] = counts[2, 2] = False  # The latter is its own.
+  loss = losses.contrastive(found, 7.0, tf.constant(counts))
+  logits = 7 * expected
+  logits[0, 1] = -np.inf
+  logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+  np.testing.assert_allclose(loss, -np.diag(logs), rtol=1e-5)
+
+
+def test_order_loss_by_hand():
+  found = np.array([0.3, -0.2, 0.5, 0.9])
+  scores = np.array([2.0, 1.0, 1.0, 0.0])
+  weights = np.array([1.0, 1.0, 1.0, 0.0])
+  loss = losses.order(
+    *(tf.constant(x, tf.float32) for x in (found, scores)),
+    3.0,
+    tf.constant(weights, tf.float32),
+  )
+  # Both others have a lower score than the first; equal ones have no order.
+  wrong = np.exp(3 * (-0.2 - 0.3)) + np.exp(3 * (0.5 - 0.3))
+  assert float(loss) == pytest.approx(np.log1p(wrong), rel=1e-6)
+
+
+@pytest.mark.parametrize("form", ["pairs", "triplets", "scores"])
+def test_loss_of_a_batch(make, form):
+  recipe = {"embedding_dims": "4", "embedding_depths": "1"}
+  task, batch = _batch(make(form, form, recipe=recipe), "train")
+  assert task.sequences_per_example == (3 if form == "triplets" else 2)
+  model = task.build_model()
+  outputs = task.outputs(model, batch)
+  vectors = [outputs["embedding"], *outputs["embeddings"]]
+  assert len(vectors) == 2
+  values = []
+  for one in vectors:
+    for size in (10, 4):
+      x = _unit(one.numpy()[..., :size])
+      count = len(x)
+      if form == "scores":
+        cosines = np.sum(x[:, 0] * x[:, 1], -1)
+        gold = batch["label_ids"].numpy()
+        wrong = [
+          np.exp(20 * (cosines[i] - cosines[j]))
+          for i in range(count)
+          for j in range(count)
+          if gold[i] < gold[j]
+        ]
+        values.append(count * np.log1p(sum(wrong)))
+        continue
+      others = np.concatenate(
+        [x[:, 1], x[:, 2]] if form == "triplets" else [x[:, 1]]
+      )
+      logits = 20 * x[:, 0] @ others.T
+      logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+      values.append(-np.trace(logs))
+  totals, _ = task.losses(model, outputs, batch, True)
+  assert float(totals["text_embedding"]) == pytest.approx(
+    np.mean(values), rel=1e-4
+  )
+  assert float(task.loss_weights(batch)["text_embedding"]) == len(vectors[0])
+
+
+def test_equal_texts_are_no_wrong_candidates(make):
+  _TABLES["twice"] = [
+    "a\tb",
+    "the sea\ta sea",
+    "the sea\tthe rain",
+    "old\ta sea",
+  ]
+  task, batch = _batch(make("twice", "pairs"), "train")
+  model = task.build_model()
+  outputs = task.outputs(model, batch)
+  x = _unit(outputs["embedding"].numpy())
+  logits = 20 * x[:, 0] @ x[:, 1].T
+  order = [task.examples("train")[i].texts for i in batch["example_id"].numpy()]
+  for i, (a, b) in enumerate(order):
+    for j, (c, d) in enumerate(order):
+      if i != j and (a == c or b == d):
+        logits[i, j] = -np.inf
+  assert np.isinf(logits).sum() == 4
+  logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+  totals, _ = task.losses(model, outputs, batch, True)
+  assert float(totals["text_embedding"]) == pytest.approx(
+    -np.trace(logs), rel=1e-4
+  )
+
+
+def test_metrics_by_hand(make, tmp_path):
+  rng = np.random.default_rng(5)
+  vectors = _unit(rng.normal(size=[5, 3, 4]).astype(np.float32))
+  cosines = np.sum(vectors[:, 0] * vectors[:, 1], -1)
+  task = make("pairs", "scores")
+  assert task.best_metric == "spearman" and task.is_labeled("dev")
+  answers = task.answers("dev", {"vectors": vectors})
+  scores = task.score_answers("dev", answers)
+  gold = [0, 1, 2, 0, 1]
+  assert scores["spearman"] == pytest.approx(
+    scipy.stats.spearmanr(cosines, gold)[0]
+  )
+  assert scores["pearson"] == pytest.approx(np.corrcoef(cosines, gold)[0, 1])
+  (path,) = task.write_answers("dev", answers, str(tmp_path))
+  lines = open(path).read().splitlines()
+  assert lines[0] == "id\tsimilarity" and len(lines) == 6
+  assert float(lines[2].split("\t")[1]) == pytest.approx(cosines[1])
+  same = np.ones_like(vectors) / 2
+  found = task.score_answers("dev", task.answers("dev", {"vectors": same}))
+  assert found == {"spearman": 0.0, "pearson": 0.0}
+  task = make("scores", "triplets")
+  vectors = np.eye(4, dtype=np.float32)[np.array([[0, 0, 1], [0, 1, 0]])]
+  answers = task.answers("dev", {"vectors": vectors})
+  assert task.score_answers("dev", answers) == {"accuracy": 0.5}
+  task = make("scores", "pairs")
+  vectors = np.eye(4, dtype=np.float32)[np.array([[0, 0], [0, 1], [2, 2]])]
+  answers = task.answers("dev", {"vectors": vectors})
+  # The own text of the second is as far as that of the third: rank 2.
+  assert task.score_answers("dev", answers) == pytest.approx(
+    {"mrr": 2.5 / 3, "accuracy_at_1": 2 / 3}
+  )
+
+
+@pytest.mark.parametrize(
+  "lines, message",
+  [
+    (["a\tb\tc\ts", "x\ty\tz\t1"], "of which a file can have one"),
+    (["a\ts", "x\t1"], "line 1: there is no column 'b'"),
+    (["a\tb\ts", "x\ty\thigh"], "line 2: unknown label 'high'"),
+    (["a\tb", "x\t "], "line 2: 'b' is empty"),
+  ],
+)
+def test_bad_tables_are_refused(make, lines, message):
+  _TABLES["bad"] = lines
+  with pytest.raises(ValueError, match=message):
+    make("bad").examples("train")
+
+
+def test_bad_rows_are_left_out(make):
+  _TABLES["bad"] = ["a\tb\ts", "x\ty\t2", "x\t\t1", "x\ty\thigh"]
+  _NOTES.clear()
+  task = make("bad", skip_invalid=True)
+  assert [x.score for x in task.examples("train")] == [2.0]
+  assert len(_NOTES) == 2 and "line 3: 'b' is empty" in _NOTES[0]
+
+
+@pytest.mark.parametrize(
+  "name, value", [("embedding_dims", "4,11"), ("embedding_depths", "3")]
+)
+def test_sizes_beyond_the_model_are_refused(make, name, value):
+  task = make("pairs", "pairs", recipe={name: value})
+  with pytest.raises(ValueError, match=f"--{name} is .*, but must be from 1"):
+    _batch(task, "train")
+
+
+def test_pooling_ignores_padding():
+  config = toy_models.config(31, 7)
+  ids = tf.constant([[2, 13, 27, 3], [2, 7, 3, 0]])
+  features = {"input_ids": ids, "input_mask": tf.sign(ids)}
+  for pooling in ("mean", "max", "cls", "pooler"):
+    tf.keras.utils.set_random_seed(3)
+    model = AlbertForEmbedding(config, pooling)
+    found = model(features)["embedding"].numpy()
+    short = {k: x[1:, :3] for k, x in features.items()}
+    np.testing.assert_allclose(model(short)["embedding"], found[1:], atol=1e-5)
+    hidden = model.albert(short)["sequence_output"].numpy()[0]
+    expected = {
+      "mean": hidden.mean(0),
+      "max": hidden.max(0),
+      "cls": hidden[0],
+      "pooler": model.albert(short)["pooled_output"][0],
+    }[pooling]
+    np.testing.assert_allclose(found[1], expected, atol=1e-5)
+    # Two texts of an example, without a mask.
+    pairs = {"input_ids": tf.stack([short["input_ids"]] * 2, 1)}
+    again = model(pairs)["embedding"]
+    assert again.shape == (1, 2, 10)
+    np.testing.assert_allclose(again[0], found[[1, 1]], atol=1e-5)
+    copy = AlbertForEmbedding.from_config(model.get_config())
+    assert copy.pooling == pooling
