@@ -11,6 +11,7 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import re
 import zlib
 from typing import IO, Any, Iterator, Sequence
@@ -210,7 +211,7 @@ def table_rows(
     ValueError: pyarrow is missing, a column is, or the file is damaged.
   """
   try:
-    from pyarrow import ArrowException, ipc, parquet, types
+    from pyarrow import ArrowException, ipc, parquet
   except ModuleNotFoundError as error:
     raise ValueError(
       f"{path} is a table of Parquet or Arrow: python -m pip install pyarrow."
@@ -240,16 +241,12 @@ def table_rows(
           f"{column!r}, the columns are {files.quote(*schema.names)}: name "
           "another."
         )
-      if types.is_temporal(kind := schema.field(column).type):
+      if _has_times(kind := schema.field(column).type):
         raise ValueError(
           f"{path}: column {column!r} has times ({kind}): write them as text "
           "or numbers, or name another."
         )
-    try:
-      about = json.loads(schema.metadata[b"huggingface"])
-      features = dict(about["info"]["features"])
-    except (KeyError, TypeError, ValueError):
-      features = {}  # Others than `datasets` wrote the table.
+    features = _features(path, schema.metadata)
     classes = {x: _class_names(features.get(x)) for x in columns}
     empty = dict.fromkeys(schema.names)
     for batch in batches:
@@ -267,6 +264,34 @@ def table_rows(
     ) from error
 
 
+def _has_times(kind: Any) -> bool:
+  """Returns whether a type of Arrow has times, also in lists and structs."""
+  from pyarrow import types
+
+  inside = [kind.field(i).type for i in range(kind.num_fields)]
+  if types.is_dictionary(kind):
+    inside.append(kind.value_type)
+  return types.is_temporal(kind) or any(map(_has_times, inside))
+
+
+def _features(path: str, metadata: Any) -> dict[str, Any]:
+  """Returns what `datasets` says of the columns of a table.
+
+  Like its `load_from_disk`, obeys the file beside the table, then the table's
+  own metadata.
+  """
+  try:
+    own = dict(json.loads(metadata[b"huggingface"])["info"]["features"])
+  except (KeyError, TypeError, ValueError):
+    own = {}  # Others than `datasets` wrote the table.
+  beside = os.path.join(os.path.dirname(path), "dataset_info.json")
+  if not files.exists(beside):
+    return own
+  info = files.read_json(beside, dict[str, Any], "save the data set again")
+  features = info.get("features")
+  return {**own, **features} if isinstance(features, dict) else own
+
+
 def _class_names(feature: Any) -> Sequence[str]:
   """Returns the names of a ClassLabel, also of one in lists; () of others."""
   if isinstance(feature, list):  # An older form of lists.
@@ -274,15 +299,14 @@ def _class_names(feature: Any) -> Sequence[str]:
   if not isinstance(feature, dict):
     return ()
   if feature.get("_type") == "ClassLabel":
-    return tuple(map(str, feature["names"]))
+    return tuple(map(str, feature.get("names") or ()))
   return _class_names(feature.get("feature"))
 
 
 def _named(value: Any, names: Sequence[str]) -> Any:
   """Returns the name of a class, also of each in a list, if it has names."""
-  if not names:
-    return value
+  if not names or not isinstance(value, (int, list)):
+    return value  # It may be a name already.
   if isinstance(value, list):
     return [_named(x, names) for x in value]
-  is_class = isinstance(value, int) and 0 <= value < len(names)
-  return names[value] if is_class else None
+  return names[value] if 0 <= value < len(names) else None

@@ -22,7 +22,7 @@ import os
 from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from official_albert import files, text_files
 from official_albert import labels as labels_lib
@@ -39,6 +39,7 @@ NO_SPACES = (
 )
 # Records store numbers as float32.
 _LARGEST = 3e38
+_WHOLE = 1 << 53  # Smaller integers are exact as float64.
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ["id", "prediction"]
 # After the name of a label, the name of its threshold among the metrics.
@@ -134,40 +135,40 @@ class _DataFile(TypedDict):
 
 class _State(TypedDict):
   _data_files: list[_DataFile]
+  # Of early versions: the rows that are chosen, and their order.
+  _indices_data_files: NotRequired[Optional[list[Any]]]
 
 
-def read_lines(path: str) -> Iterator[tuple[int, str]]:
+def read_lines(path: str, strict: bool = True) -> Iterator[tuple[int, str]]:
   """Yields each line with its number from 1, including its line ending.
 
   Only a newline ends a line: a lone carriage return or a Unicode line separator
-  is text. The file may be compressed by gzip, bzip2, xz or zstd.
+  is text. The file may be compressed by gzip, bzip2, xz or zstd. If not
+  `strict`, bytes that are not UTF-8 are lone surrogates; see `_check_utf8`.
 
   Raises:
     ValueError: the file is empty, not UTF-8, or damaged.
   """
   number = 0
   with files.open(path, "rb") as stored:
-    try:
-      for line in text_files.lines(path, stored):
-        number += 1
-        yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-      raise ValueError(
-        f"{path}, line {number} is not UTF-8 (byte 0x"
-        f"{error.object[error.start]:02x}): convert the file to UTF-8."
-      ) from error
+    for number, line in enumerate(text_files.lines(path, stored), 1):
+      encoding = "utf-8-sig" if number == 1 else "utf-8"
+      text = line.decode(encoding, "surrogateescape")
+      if strict:
+        _check_utf8(f"{path}, line {number}", [text])
+      yield number, text
   if number == 0:
     raise ValueError(f"{path} is empty: rows are missing.")
 
 
-def read_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
+def read_tsv(path: str, strict: bool = True) -> Iterator[tuple[int, list[str]]]:
   """Yields the line number and the cells of each row of a TSV file.
 
   Rows end with a newline, with or without a carriage return before it. Empty
   lines at the end are skipped; elsewhere they are rows with one empty cell.
   """
   empty = []
-  for number, line in read_lines(path):
+  for number, line in read_lines(path, strict):
     text = line[:-2] if line.endswith("\r\n") else line.rstrip("\n")
     if not text:
       empty.append((number, [""]))
@@ -178,36 +179,54 @@ def read_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_csv(
-  path: str, columns: Sequence[str]
+  path: str, columns: Sequence[str], invalid: InvalidRows
 ) -> Iterator[tuple[int, list[str]]]:
   """Yields the first line and the cells of each row; skips empty lines.
+
+  A row that is not CSV, but is one line with quotation marks in pairs, is left
+  to `invalid`. Any other is refused, as nobody knows where it ends.
 
   Of comma, semicolon and tab, the separator is the first one by which the first
   line has the columns. (Where the comma is the decimal sign, Excel writes
   semicolons.)
   """
   csv.field_size_limit(_MAX_CELL_CHARACTERS)
-  texts = (text for _, text in read_lines(path))
+  texts = (text for _, text in read_lines(path, not invalid.may_skip))
   first = next(texts)
-  line = 1
-  try:
-    headers = {x: next(csv.reader([first], delimiter=x), ()) for x in ",;\t"}
-    fitting = [x for x, header in headers.items() if {*columns} <= {*header}]
-    lines = itertools.chain([first], texts)
-    reader = csv.reader(lines, strict=True, delimiter=(*fitting, ",")[0])
-    for cells in reader:
-      if cells:
-        yield line, cells
-      line = reader.line_num + 1
-  except csv.Error as error:
-    raise ValueError(
-      f"{path}, line {line}: the row that begins here is not CSV ({error}); "
-      'put a cell with commas, newlines or " in quotation marks, and double '
-      'each " in it.'
-    ) from error
+  parts = first.split("\r")  # It may end every line; refused below.
+  headers = {x: next(csv.reader(parts, delimiter=x), ()) for x in ",;\t"}
+  fitting = [x for x, header in headers.items() if {*columns} <= {*header}]
+  row: list[str] = []  # The lines of the row that is read.
+
+  def lines() -> Iterator[str]:
+    for text in itertools.chain([first], texts):
+      row.append(text)
+      yield text
+
+  reader = csv.reader(lines(), strict=True, delimiter=(*fitting, ",")[0])
+  cells: Optional[list[str]] = []
+  while cells is not None:
+    line, cells = reader.line_num + 1, []
+    where = f"{path}, line {line}"
+    row.clear()
+    try:
+      cells = next(reader, None)
+    except csv.Error as error:
+      is_line = len(row) == 1 < line and row[0].count('"') % 2 == 0
+      with invalid if is_line else InvalidRows():
+        raise InvalidRow(
+          where,
+          ": the row that begins here is not CSV",
+          f" ({str(error).split(' - ')[0]}); put a cell with commas, newlines "
+          'or " in quotation marks, and double each " in it.',
+        ) from error
+    if len(row) > 1:
+      _check_utf8(where, row)
+    if cells:
+      yield line, cells
 
 
-def _read_own_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
+def _read_own_tsv(path: str, strict: bool) -> Iterator[tuple[int, list[str]]]:
   """Yields the rows of `read_tsv`; refuses those that are quoted like CSV.
 
   In GLUE's files, a quotation mark is a character. pandas and Excel quote cells
@@ -216,12 +235,12 @@ def _read_own_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
   only one column.
   """
   width = 0
-  for number, cells in read_tsv(path):
+  for number, cells in read_tsv(path, strict):
     whole = [x for x in cells if len(x) > 1 and x[0] == x[-1] == '"']
     if not width:
       is_quoted = whole == cells
     elif len(cells) != width:
-      is_quoted = any('"' in (x[:1], x[-1:]) for x in cells)
+      is_quoted = any('"' in (x[:1], x[-1:]) for x in cells if x not in whole)
     else:
       is_quoted = width == 1 and cells[0][:1] == '"' and not whole
     if is_quoted or any('""' in x[1:-1] for x in whole):
@@ -261,6 +280,11 @@ def _files_of(folder: str) -> list[str]:
       f"Hugging Face datasets writes: name files, or {folder}/*.parquet."
     )
   state = files.read_json(path, _State, "save the data set again")
+  if state.get("_indices_data_files"):
+    raise ValueError(
+      f"{path} names _indices_data_files, as early versions of datasets write: "
+      "save the data set again after its `flatten_indices`."
+    )
   return [os.path.join(folder, x["filename"]) for x in state["_data_files"]]
 
 
@@ -300,21 +324,22 @@ def _read_file(
   path: str, columns: Sequence[str], invalid: InvalidRows
 ) -> Iterator[Record]:
   """Yields the rows of a file."""
-  plain = text_files.without_ending(path)
+  plain, strict = text_files.without_ending(path), not invalid.may_skip
   if path.endswith(_TABLES):
     with files.open(path, "rb") as file:
       rows = text_files.table_rows(path, file, columns)
       for number, cells in enumerate(rows, 1):
         yield Record(f"{path}, row {number}", cells)
   elif plain.endswith(text_files.JSON_ENDINGS):
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, strict):
       with invalid:
         if line.strip():
           yield _json_record(f"{path}, line {number}", line, columns)
   elif plain.endswith(".csv"):
-    yield from _with_header(path, _read_csv(path, columns), columns, invalid)
+    table = _read_csv(path, columns, invalid)
+    yield from _with_header(path, table, columns, invalid)
   elif plain.endswith(".tsv"):
-    yield from _with_header(path, _read_own_tsv(path), columns, invalid)
+    yield from _with_header(path, _read_own_tsv(path, strict), columns, invalid)
   else:
     raise ValueError(
       f"{path}: the name must end in .tsv, .csv or .jsonl, also compressed, or "
@@ -323,7 +348,21 @@ def _read_file(
     )
 
 
+def _check_utf8(where: str, texts: Sequence[str]) -> None:
+  """Raises InvalidRow if texts have surrogates for bytes that are not UTF-8."""
+  try:
+    "".join(texts).encode("utf-8")
+  except UnicodeEncodeError as error:
+    byte = ord(error.object[error.start]) - 0xDC00
+    raise InvalidRow(
+      where,
+      " is not UTF-8",
+      f" (byte 0x{byte:02x}): convert the file to UTF-8.",
+    ) from error
+
+
 def _json_record(where: str, line: str, columns: Sequence[str]) -> Record:
+  _check_utf8(where, [line])
   try:
     value, problem = json.loads(line), ""
   except (ValueError, RecursionError) as error:
@@ -346,10 +385,13 @@ def _with_header(
   invalid: InvalidRows,
 ) -> Iterator[Record]:
   number, names = next(rows, (1, []))
-  _check_columns(f"{path}, line {number}", names, columns)
+  where = f"{path}, line {number}"
+  _check_utf8(where, names)
+  _check_columns(where, names, columns)
   for number, cells in rows:
     where = f"{path}, line {number}"
     with invalid:
+      _check_utf8(where, cells)
       if len(cells) != len(names):
         raise InvalidRow(
           where,
@@ -402,12 +444,16 @@ def refuse_surrogates(text: str, where: str, name: str = "") -> None:
 
 
 def plain_cell(record: Record, column: str) -> str:
-  """Returns a label or an id as text; accepts JSON numbers and booleans."""
+  """Returns a label or an id as text; accepts JSON numbers and booleans.
+
+  1.0 is "1", because a column of integers with a null becomes one of floats.
+  """
   value: Any = record.cells[column]
   if isinstance(value, bool):
     return "true" if value else "false"
   if isinstance(value, (int, float)) and not math.isnan(value):
-    return str(value)
+    is_whole = abs(value) < _WHOLE and value == int(value)
+    return str(int(value) if is_whole else value)
   return text_cell(record, column)
 
 

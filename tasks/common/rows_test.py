@@ -171,9 +171,73 @@ def test_bad_tables(tmp_path, name, text, problem):
   assert path in str(error.value)
 
 
+_NOT_UTF8 = "is not UTF-8"
+_WIDTH = "has another number of columns than the header"
+_NOT_CSV = "the row that begins here is not CSV"
+
+
+@pytest.mark.parametrize(
+  "name, text, kept, found",
+  [
+    (
+      "a.tsv",
+      b'text\tb\n1\t2\nf\xe9\t3\n4\t\xff\n5\t6\t7\n"no"\n8\t9\n',
+      ["1", "8"],
+      {_NOT_UTF8: 2, _WIDTH: 2},
+    ),
+    (
+      "a.jsonl",
+      b'{"text": "f\xe9"}\n{"text": "a"}\n{"text"\n\xff\n{"text": "b"}\n',
+      ["a", "b"],
+      {_NOT_UTF8: 2, "is not a JSON object": 1},
+    ),
+    (
+      "a.csv",
+      b'text,b\n1,2\ncaf\xe9,2\n"x\xe9,",4\n"5"6,7\n"8 "a" b",9\nx\ry,0\n'
+      b'"two\nlines",\n3\n"a\n",b,c\n"end"",\n",\xc3\xa9',
+      ["1", "two\nlines", 'end",\n'],
+      {_NOT_UTF8: 2, _NOT_CSV: 3, _WIDTH: 2},
+    ),
+  ],
+)
+def test_invalid_rows_are_skipped(tmp_path, name, text, kept, found):
+  path = write(tmp_path, name, text)
+  with pytest.raises(ValueError, match=f"{name}, line "):
+    list(rows.read_table(path, ["text"]))
+  invalid = rows.InvalidRows(may_skip=True)
+  records = list(rows.read_table(path, ["text"], invalid))
+  assert [x.cells["text"] for x in records] == kept
+  assert {kind: count for kind, (count, _) in invalid.found.items()} == found
+
+
+@pytest.mark.parametrize(
+  "name, text, problem",
+  [
+    # Nobody knows where these rows end.
+    ("a.csv", b'text,b\n1,2\n"3,4\n5,6\n', "line 3: the row that begins"),
+    ("a.csv", b'text,b\n"3,4\n5,"6\n', "line 2: the row that begins"),
+    ("a.csv", b'text,b\n"a "b"\nc",1\n', "line 2: the row that begins"),
+    ("a.csv", b'text,b\n"x\ny\xe9",1\n', "line 2 is not UTF-8 (byte 0xe9)"),
+    ("a.tsv", b'text\tb\n"x\ny"\t1\n', "line 2 is quoted as in CSV"),
+    # Headers.
+    ("a.csv", b"text,b\xe9\n1,2\n", "line 1 is not UTF-8 (byte 0xe9)"),
+    ("a.tsv", b"text\tb\xe9\n1\t2\n", "line 1 is not UTF-8 (byte 0xe9)"),
+    ("a.csv", b'text,"b"c\n1,2\n', "line 1: the row that begins"),
+    ("a.csv", "text,b\n1,2\n".encode("utf-16"), "is no UTF-8 text"),
+  ],
+)
+def test_what_is_not_skipped(tmp_path, name, text, problem):
+  path = write(tmp_path, name, text)
+  with pytest.raises(ValueError) as error:
+    list(rows.read_table(path, ["text"], rows.InvalidRows(may_skip=True)))
+  assert problem in str(error.value)
+  assert path in str(error.value)
+
+
 def test_cells():
   cells = {"text": "é", "number": 2.5, "yes": True, "empty": ""}
   cells |= {"lone": "\ud83d", "list": [], "none": None}
+  cells |= {"whole": -3.0, "large": 1e300, "integer": (1 << 53) + 1}
   record = rows.Record("a.jsonl, line 7", cells)
   assert rows.text_cell(record, "text") == "é"
   empty = [
@@ -183,6 +247,9 @@ def test_cells():
   assert empty == ["é", record.cells["empty"], ""]
   plain = [rows.plain_cell(record, n) for n in ("text", "number", "yes")]
   assert plain == ["é", "2.5", "true"]
+  numbers = ("whole", "large", "integer")
+  plain = [rows.plain_cell(record, n) for n in numbers]
+  assert plain == ["-3", "1e+300", "9007199254740993"]
   for read, column, problem in (
     (rows.text_cell, "number", "must be text, got 2.5"),
     (rows.text_cell, "empty", "is empty"),

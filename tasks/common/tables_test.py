@@ -82,7 +82,7 @@ def test_types_are_obeyed_or_refused(tmp_path, kind):
   assert plain(path, "kind") == ["a", "b", "a", "b", "c"]
   assert plain(path, "whole") == ["1", "2", "3", "4", empty("whole")]
   wrong = "'real' must be text"
-  assert plain(path, "real") == ["0.5", "2.0", wrong, "0.001", empty("real")]
+  assert plain(path, "real") == ["0.5", "2", wrong, "0.001", empty("real")]
   assert plain(path, "yes") == ["true", "false"] * 2 + [empty("yes")]
   names = ["pos", "neg", empty("class"), "pos", empty("class")]
   assert plain(path, "class") == names
@@ -123,6 +123,10 @@ def test_lists_globs_and_folders(tmp_path):
     "data-1.arrow, row 1",
     "data-0.arrow, row 1",
   ]
+  state = {"_data_files": [], "_indices_data_files": [{"filename": "i.arrow"}]}
+  (tmp_path / "train" / "state.json").write_text(json.dumps(state))
+  with pytest.raises(ValueError, match="names _indices_data_files"):
+    read("train")
   (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
   with pytest.raises(ValueError, match=f"several splits.*{folder}"):
     read("")
@@ -189,12 +193,24 @@ def test_times_are_refused(tmp_path):
   path = f"{tmp_path}/a.parquet"
   # Neither has a Python object: it is too late, or has nanoseconds.
   for kind, value in (("ms", 1 << 62), ("ns", 1)):
-    times = pyarrow.array([value], pyarrow.timestamp(kind))
-    parquet.write_table(pyarrow.table({"text": ["x"], "at": times}), path)
-    with pytest.raises(ValueError, match=f"column 'at' has times.*{kind}"):
-      list(rows.read_table(path, ["text", "at"]))
-    (row,) = rows.read_table(path, ["text"])
-    assert row.cells == {"text": "x", "at": None}
+    time = pyarrow.timestamp(kind)
+    for times in (
+      pyarrow.array([value], time),
+      pyarrow.array([[value]], pyarrow.list_(time)),
+      pyarrow.array(
+        [{"a": [value]}], pyarrow.struct([("a", pyarrow.list_(time))])
+      ),
+    ):
+      parquet.write_table(pyarrow.table({"text": ["x"], "at": times}), path)
+      with pytest.raises(ValueError, match=f"column 'at' has times.*{kind}"):
+        list(rows.read_table(path, ["text", "at"]))
+      (row,) = rows.read_table(path, ["text"])
+      assert row.cells == {"text": "x", "at": None}
+  path = f"{tmp_path}/a.arrow"
+  table = pyarrow.table({"at": pyarrow.array([1], time).dictionary_encode()})
+  feather.write_feather(table, path)
+  with pytest.raises(ValueError, match="column 'at' has times.*ns"):
+    list(rows.read_table(path, ["at"]))
 
 
 @pytest.mark.parametrize("about", ["", "x", "[1]", '{"info": [1]}', "{}"])
@@ -202,6 +218,33 @@ def test_metadata_of_others_names_no_classes(tmp_path, about):
   table = pyarrow.table({"class": [1]}, metadata={"huggingface": about})
   parquet.write_table(table, tmp_path / "a.parquet")
   assert plain(f"{tmp_path}/a.parquet", "class") == ["1"]
+
+
+def test_the_file_beside_a_table_names_its_classes(tmp_path):
+  path = write(tmp_path / "a.parquet", "parquet", metadata=False)
+  beside = tmp_path / "dataset_info.json"
+  label = {"names": ["N", "P"], "_type": "ClassLabel"}
+  beside.write_text(json.dumps({"features": {"class": label, "yes": {}}}))
+  named = ["P", "N", "'class' is empty", "P", "'class' is empty"]
+  assert plain(path, "class") == named
+  # As in `load_from_disk`, its names are the first.
+  path = write(tmp_path / "a.arrow", "stream")
+  assert plain(path, "class") == named
+  records = rows.read_table(path, ["classes"])
+  assert next(records).cells["classes"] == ["neg", "pos"]
+  for nothing in ({}, {"features": None}):
+    beside.write_text(json.dumps(nothing))
+    assert plain(path, "class")[:2] == ["pos", "neg"]
+  beside.write_text('{"features": ')
+  with pytest.raises(ValueError, match="dataset_info.json is not valid JSON"):
+    plain(path, "class")
+
+
+def test_names_of_classes_stay(tmp_path):
+  """As after a program that writes names, and copies the metadata."""
+  names = {"class": ["pos", "neg", "pos", "neg", None]}
+  path = write(tmp_path / "a.parquet", "parquet", **names)
+  assert plain(path, "class") == [*names["class"][:4], "'class' is empty"]
 
 
 def test_text_that_is_not_utf8(tmp_path):

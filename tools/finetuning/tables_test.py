@@ -82,8 +82,8 @@ def test_tables_of_all_kinds_train_the_same_model(folder):
 def test_invalid_and_shared_rows(folder):
   train = (folder / "train.tsv").read_text().splitlines()
   dev = (folder / "dev.tsv").read_text().splitlines()
-  bad = [*train[:5], "good\t", "bad", *train[5:], "\tx"]
-  (folder / "bad.tsv").write_text("\n".join(bad) + "\n")
+  bad = [*train[:5], "good\t", "bad", *train[5:], "\tx", "bad\tcaf\xe9"]
+  (folder / "bad.tsv").write_bytes(("\n".join(bad) + "\n").encode("latin-1"))
   again = [*dev, train[7].replace("\t", "\t ").upper().replace("BAD", "bad")]
   (folder / "again.tsv").write_text("\n".join(again).replace("GOOD", "good"))
   line = _line(folder, "left", f"{folder}/bad.tsv", f"{folder}/again.tsv")
@@ -100,6 +100,7 @@ def test_invalid_and_shared_rows(folder):
     "'review' is empty": 1,
     "has another number of columns than the header": 1,
     "'mood' is empty": 1,
+    "is not UTF-8": 1,
   }
 
 
@@ -117,6 +118,37 @@ data = data.select([4, 2, 0, 1, 6, 3]).rename_column("label", "mood")
 d.DatasetDict(train=data, test=data).save_to_disk(
     sys.argv[1] + "/saved", num_shards={"train": 2, "test": 1})
 data.to_parquet(sys.argv[1] + "/data.parquet")
+"""
+# Folders whose table, whose file beside it, or both have names; and what the
+# library reads in them.
+_EDIT = """
+import datasets as d, json, os, shutil, sys
+from pyarrow import ipc
+def names(feature, value):
+    if isinstance(value, list):
+        return [names(feature.feature, x) for x in value]
+    return value if value in (-1, None) else feature.int2str(value)
+os.chdir(sys.argv[1])
+found = {}
+for kind in ("whole", "renamed", "bare", "own"):
+    shutil.copytree("saved/test", kind)
+    info = json.load(open(kind + "/dataset_info.json"))
+    if kind == "renamed":
+        info["features"]["mood"]["names"] = ["N", "Y"]
+        info["features"]["tags"]["feature"]["names"] = ["n", "y"]
+    if kind == "own":
+        del info["features"]
+    json.dump(info, open(kind + "/dataset_info.json", "w"))
+    if kind == "bare":
+        path = kind + "/data-00000-of-00001.arrow"
+        table = ipc.open_stream(open(path, "rb").read()).read_all()
+        table = table.replace_schema_metadata(None)
+        with ipc.new_stream(path, table.schema) as writer:
+            writer.write_table(table)
+    data = d.load_from_disk(kind)
+    found[kind] = [[names(data.features[x], row[x]) for x in ("mood", "tags")]
+                   for row in data]
+json.dump(found, open("found.json", "w"))
 """
 
 
@@ -137,3 +169,11 @@ def test_folders_of_datasets(tmp_path, peer_python):
     assert found == [texts, moods, tags, [i / 4 for i in order]]
   with pytest.raises(ValueError, match=f"{tmp_path}/saved/train"):
     list(common.read_table(f"{tmp_path}/saved", ["text"]))
+  subprocess.run([python, "-c", _EDIT, str(tmp_path)], check=True)
+  found = json.loads((tmp_path / "found.json").read_text())
+  assert found["bare"] == found["own"] == found["whole"]
+  assert found["renamed"][0] == ["N", ["y", "n"]]
+  for kind, expected in found.items():
+    rows = common.read_table(f"{tmp_path}/{kind}", ["mood", "tags"])
+    cells = [[row.cells["mood"], row.cells["tags"]] for row in rows]
+    assert cells == [[None if x == -1 else x, tags] for x, tags in expected]
