@@ -275,11 +275,7 @@ def _has_times(kind: Any) -> bool:
 
 
 def _features(path: str, metadata: Any) -> dict[str, Any]:
-  """Returns what `datasets` says of the columns of a table.
-
-  Like its `load_from_disk`, obeys the file beside the table, then the table's
-  own metadata.
-  """
+  """Returns the features of columns, first as `load_from_disk` reads them."""
   try:
     own = dict(json.loads(metadata[b"huggingface"])["info"]["features"])
   except (KeyError, TypeError, ValueError):

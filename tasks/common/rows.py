@@ -184,7 +184,8 @@ def _read_csv(
   """Yields the first line and the cells of each row; skips empty lines.
 
   A row that is not CSV, but is one line with quotation marks in pairs, is left
-  to `invalid`. Any other is refused, as nobody knows where it ends.
+  to `invalid`. Any other is refused, as nobody knows where it ends; after an
+  invalid row, also one without pairs.
 
   Of comma, semicolon and tab, the separator is the first one by which the first
   line has the columns. (Where the comma is the decimal sign, Excel writes
@@ -205,25 +206,33 @@ def _read_csv(
 
   reader = csv.reader(lines(), strict=True, delimiter=(*fitting, ",")[0])
   cells: Optional[list[str]] = []
+  width, is_sure = 0, True  # Whether the row before ended where it should.
   while cells is not None:
-    line, cells = reader.line_num + 1, []
+    line, cells, problem = reader.line_num + 1, [], ""
     where = f"{path}, line {line}"
     row.clear()
     try:
       cells = next(reader, None)
     except csv.Error as error:
-      is_line = len(row) == 1 < line and row[0].count('"') % 2 == 0
-      with invalid if is_line else InvalidRows():
+      problem = str(error).split(" - ")[0]
+    has_pairs = "".join(row).count('"') % 2 == 0
+    if not (is_sure or has_pairs):
+      problem = problem or "quotation marks without pairs after an invalid row"
+    if problem:
+      with invalid if len(row) == 1 < line and has_pairs else InvalidRows():
         raise InvalidRow(
           where,
           ": the row that begins here is not CSV",
-          f" ({str(error).split(' - ')[0]}); put a cell with commas, newlines "
-          'or " in quotation marks, and double each " in it.',
-        ) from error
+          f' ({problem}); put a cell with commas, newlines or " in quotation '
+          'marks, and double each " in it.',
+        )
     if len(row) > 1:
       _check_utf8(where, row)
     if cells:
       yield line, cells
+      width = width or len(cells)
+    if cells or problem:
+      is_sure = len(cells or ()) == width
 
 
 def _read_own_tsv(path: str, strict: bool) -> Iterator[tuple[int, list[str]]]:
@@ -444,14 +453,12 @@ def refuse_surrogates(text: str, where: str, name: str = "") -> None:
 
 
 def plain_cell(record: Record, column: str) -> str:
-  """Returns a label or an id as text; accepts JSON numbers and booleans.
-
-  1.0 is "1", because a column of integers with a null becomes one of floats.
-  """
+  """Returns a label or an id as text; accepts JSON numbers and booleans."""
   value: Any = record.cells[column]
   if isinstance(value, bool):
     return "true" if value else "false"
   if isinstance(value, (int, float)) and not math.isnan(value):
+    # A column of integers with a null is often one of floats.
     is_whole = abs(value) < _WHOLE and value == int(value)
     return str(int(value) if is_whole else value)
   return text_cell(record, column)

@@ -217,6 +217,8 @@ def test_invalid_rows_are_skipped(tmp_path, name, text, kept, found):
     ("a.csv", b'text,b\n1,2\n"3,4\n5,6\n', "line 3: the row that begins"),
     ("a.csv", b'text,b\n"3,4\n5,"6\n', "line 2: the row that begins"),
     ("a.csv", b'text,b\n"a "b"\nc",1\n', "line 2: the row that begins"),
+    ("a.csv", b'text,b\n"a"\n\nb",1\n', "line 4: the row that begins"),
+    ("a.csv", b'text,b\n"a" ,b\nc",1\n', "line 3: the row that begins"),
     ("a.csv", b'text,b\n"x\ny\xe9",1\n', "line 2 is not UTF-8 (byte 0xe9)"),
     ("a.tsv", b'text\tb\n"x\ny"\t1\n', "line 2 is quoted as in CSV"),
     # Headers.
