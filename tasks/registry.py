@@ -79,10 +79,7 @@ TASKS: dict[str, TaskKind] = {
   "squad_v1": TaskKind("squad.task:SquadTask", "squad1", _QUESTION, _SQUAD),
   "squad_v2": TaskKind("squad.task:SquadTask", "squad2", _QUESTION, _SQUAD_2),
   "token_classification": TaskKind(
-    "tagging.task:TaggingTask",
-    TAGS_HEAD,
-    TEXT,
-    (*_FILES, "dev_share", "text_column", "label_column"),
+    "tagging.task:TaggingTask", TAGS_HEAD, TEXT, _OWN
   ),
   "text_embedding": TaskKind(
     "embedding.task:EmbeddingTask",

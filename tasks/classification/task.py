@@ -180,7 +180,6 @@ class OwnTask(own_files.OwnFiles, TextTask):
   def __init__(self, name: str, options: common.TaskOptions):
     super().__init__(name, options)
     self._is_regression = name.endswith("regression")
-    self._left_out: dict[str, dict[str, int]] = {}
     self.has_pairs = "pair" in name
     self.best_metric = "pearson" if self._is_regression else "accuracy"
     self.labels = options.labels
@@ -225,6 +224,7 @@ class OwnTask(own_files.OwnFiles, TextTask):
     path, columns = self.sources(split)[0], self._columns(split)
     invalid = common.InvalidRows(self.options.skip_invalid)
     has_labels = bool(columns.pop("label", None))
+    self.finds_ids |= "id" in columns
     examples: Sequence[common.TextExample] = examples_lib.read_examples(
       path,
       columns,
@@ -233,9 +233,7 @@ class OwnTask(own_files.OwnFiles, TextTask):
       split in self.test_splits,
       invalid,
     )
-    for line in invalid.describe():
-      self.options.note(line)
-    self._left_out[split] = {k: n for k, (n, _) in invalid.found.items()}
+    self.leave_out(split, invalid)
     if has_labels and examples[0].label is None:
       self.options.note(
         f"{path}: no {self.options.label_column} is one of the training data, "
@@ -274,11 +272,6 @@ class OwnTask(own_files.OwnFiles, TextTask):
 
   def check(self, splits: Sequence[str]) -> None:
     super().check(splits)
-    name = self.options.id_column
-    if name and not any("id" in self._columns(split) for split in splits):
-      raise ValueError(
-        f"--id_column={name}: none of the files has this column."
-      )
     if "train" in splits and self.class_weights is not None:
       weights = zip(self.labels or (), self.class_weights)
       shown = ", ".join(f"{label} {weight:.4g}" for label, weight in weights)
@@ -297,11 +290,3 @@ class OwnTask(own_files.OwnFiles, TextTask):
     if self._is_regression and "train" in self.records:
       model.classifier.set_targets(self.gold("train"))
     return model
-
-  def describe(self) -> dict[str, Any]:
-    """Adds the numbers of the rows that were left out, by what was wrong."""
-    described, left_out = super().describe(), self._left_out
-    found = {split: left_out.get(split) for split in described["records"]}
-    if any(found.values()):
-      described["left_out"] = found
-    return described

@@ -10,7 +10,7 @@ import json
 import unicodedata
 from typing import Any, Iterable, Sequence
 
-from official_albert.tasks.common import finetuning_task
+from official_albert.tasks.common import finetuning_task, rows
 
 
 def hold_out(examples: Any, share: float) -> tuple[Any, Any]:
@@ -64,11 +64,15 @@ class OwnFiles(finetuning_task.FinetuningTask):
   """Reads --train_file, --dev_file or --dev_share, and --test_file.
 
   Its examples have `texts`, a list, and `where`, their place for messages.
+  `read` sets `finds_ids` if a file has the column of the ids.
   """
+
+  finds_ids = False
 
   def __init__(self, name: str, options: Any, *args: Any):
     super().__init__(name, options, *args)
     self._compared = {"train"}  # Splits of which training rows are known.
+    self._left_out: dict[str, dict[str, int]] = {}
 
   def names(self, examples: Sequence[Any]) -> set[Any]:
     """Returns the classes that occur."""
@@ -92,6 +96,9 @@ class OwnFiles(finetuning_task.FinetuningTask):
   def check(self, splits: Sequence[str]) -> None:
     """Also warns, once, of training rows in other splits."""
     super().check(splits)
+    name = self.options.id_column
+    if name and not self.finds_ids:
+      raise ValueError(f"--id_column={name}: none of the files has it.")
     for split in splits if "train" in splits else ():
       if split in self._compared:
         continue
@@ -104,6 +111,12 @@ class OwnFiles(finetuning_task.FinetuningTask):
           f"training rows, so the metrics of {split} are too high; the first "
           f"is {first}: leave them out of one of the files"
         )
+
+  def leave_out(self, split: str, invalid: rows.InvalidRows) -> None:
+    """Logs the rows that were left out; `describe` has their numbers."""
+    for line in invalid.describe():
+      self.options.note(line)
+    self._left_out[split] = {k: n for k, (n, _) in invalid.found.items()}
 
   def side(self, examples: Sequence[Any], split: str) -> Sequence[Any]:
     """Returns the examples of the training file that belong to a split."""
@@ -126,3 +139,11 @@ class OwnFiles(finetuning_task.FinetuningTask):
     if self.is_shared(split):
       settings["dev_share"] = self.options.dev_share
     return settings
+
+  def describe(self) -> dict[str, Any]:
+    """Adds the numbers of the rows that were left out, by what was wrong."""
+    described, left_out = super().describe(), self._left_out
+    found = {split: left_out.get(split) for split in described["records"]}
+    if any(found.values()):
+      described["left_out"] = found
+    return described

@@ -9,9 +9,11 @@ Tags of all schemes become BIO, which have the same entities; see `tags`.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
+import itertools
 import re
-from typing import Any, Callable, Iterable, Iterator, NamedTuple, Optional
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional
 
 from official_albert import files, text_files, tokenization
 from official_albert import labels as labels_lib
@@ -29,7 +31,7 @@ class TaggedText:
   """A text with its words; tokens of a file are joined by spaces.
 
   Attributes:
-    guid: the number of the text in its file, from 0.
+    guid: its id in the file, or its number from 0.
     words: where each word begins and ends.
     tags: the tag of each word, BIO if they make entities; None if unknown.
     where: the place in the file, for messages.
@@ -47,23 +49,23 @@ class TaggedText:
     return [self.text]
 
 
-# The place, the text, its words and its tags.
-_Row = tuple[str, str, list[tuple[int, int]], Optional[tuple[str, ...]]]
-
-
 def read_examples(
   names: str,
-  text_column: str = _TEXT,
-  label_column: str = _LABEL,
-  note: Callable[[str], None] = print,
+  columns: Mapping[str, str],
+  check: Callable[[TaggedText], None],
+  invalid: rows.InvalidRows,
+  note: Callable[[str], None],
 ) -> list[TaggedText]:
   """Reads files; `names` are those of `common.rows.find_tables`.
+
+  `columns` has those of the roles `text`, `label` and `id`. Texts that are not
+  valid, also for `check`, are refused, or left to `invalid`.
 
   Raises:
     ValueError: a file is not in one of the formats, or tags are of several
       schemes.
   """
-  found: list[_Row] = []
+  examples: list[TaggedText] = []
   inexact: list[str] = []
   for path in rows.find_tables(names):
     if text_files.without_ending(path).endswith((".csv", ".xlsx")):
@@ -71,43 +73,44 @@ def read_examples(
         f"{path} must be a CoNLL file, JSON lines, Parquet or Arrow."
       )
     if rows.is_table(path):
-      found += _read_table(path, text_column, label_column, inexact)
+      examples += _read_table(path, columns, inexact, invalid)
     else:
-      found += _read_conll(path, text_column, label_column)
-  if not found:
-    raise ValueError(f"{names} has no words.")
+      examples += _read_conll(path, columns, invalid)
   if inexact:
     note(
       f"{names}: {len(inexact):,} spans begin or end within a word, which has "
       f"the label as a whole; the first is {inexact[0]}"
     )
-  known = {tag for *_, tags in found for tag in tags or ()}
+  known = {tag for example in examples for tag in example.tags or ()}
   has_entities = tags_lib.make_entities(known)
-  changed: tuple[str, ...] = ()
-  examples = []
-  for number, (where, text, words, tags) in enumerate(found):
-    if tags is not None and has_entities:
-      entities = tags_lib.spans(tags)
-      bio = tags_lib.to_bio(len(tags), entities)
-      changed = changed or next(
-        ((a, b) for a, b in zip(tags, bio) if a != b), ()
-      )
-      tags = bio
-    examples.append(TaggedText(str(number), text, (*words,), tags, where))
-  marked = {tag for tag in known if tags_lib.make_entities([tag])}
-  plain = known - marked
-  if has_entities and plain and marked - {tags_lib.OUTSIDE}:
+  plain = {tag for tag in known if not tags_lib.make_entities([tag])}
+  marked = known - plain - {tags_lib.OUTSIDE}
+  if has_entities and plain and marked:
     raise ValueError(
       f"{names} has the tags {files.quote(*sorted(plain)[:3])} without B- or "
       f"I-, and {files.quote(*sorted(marked)[:3])} with one: write all in one "
       "scheme."
     )
+  found: list[TaggedText] = []
+  changed: list[tuple[str, str]] = []
+  for number, example in enumerate(examples):
+    before = tags = example.tags
+    if before and has_entities:
+      tags = tags_lib.to_bio(len(before), tags_lib.spans(before))
+      changed += [pair for pair in zip(before, tags) if pair[0] != pair[1]]
+    guid = example.guid or str(number)
+    with invalid:
+      check(example := dataclasses.replace(example, guid=guid, tags=tags))
+      found += [example] if example.words else []
   if changed:
     note(
-      f"{names}: tags become BIO with the same entities, such as {changed[0]} "
-      f"here {changed[1]}"
+      f"{names}: tags become BIO with the same entities, such as "
+      f"{changed[0][0]} here {changed[0][1]}"
     )
-  return examples
+  if not found:
+    first = f"; the first: {invalid.first}" if invalid.count else "."
+    raise ValueError(f"{names} has no valid text{first}")
+  return found
 
 
 def find_labels(examples: Iterable[TaggedText], path: str) -> tuple[str, ...]:
@@ -115,9 +118,8 @@ def find_labels(examples: Iterable[TaggedText], path: str) -> tuple[str, ...]:
   known = {tag for example in examples for tag in example.tags or ()}
   if not known - {tags_lib.OUTSIDE}:
     raise ValueError(f"{path}: no word of the training data has a tag but O.")
-  for tag in known:
-    if not labels_lib.fits_cell(tag):
-      raise ValueError(f"{path}: the tag {tag!r} has a line break: rename it.")
+  if bad := [tag for tag in known if not labels_lib.fits_cell(tag)]:
+    raise ValueError(f"{path}: the tag {bad[0]!r} has a line break: rename it.")
   if not tags_lib.make_entities(known):
     return tuple(sorted(known))
   names = sorted({tag[2:] for tag in known - {tags_lib.OUTSIDE}})
@@ -125,140 +127,155 @@ def find_labels(examples: Iterable[TaggedText], path: str) -> tuple[str, ...]:
   return (tags_lib.OUTSIDE, *marked)
 
 
-def _joined(where: str, words: list[str], tags: Optional[list[str]]) -> _Row:
-  """Returns the row of words, which are joined by spaces."""
+def _joined(
+  where: str, words: list[str], tags: Optional[list[str]], guid: str = ""
+) -> TaggedText:
+  """Returns the text of words, which are joined by spaces."""
   spans, begin = [], 0
   for word in words:
     spans.append((begin, begin + len(word)))
     begin += len(word) + 1
-  return where, " ".join(words), spans, None if tags is None else (*tags,)
+  known = None if tags is None else (*tags,)
+  return TaggedText(guid, " ".join(words), (*spans,), known, where)
 
 
 def _read_conll(
-  path: str, text_column: str, label_column: str
-) -> Iterator[_Row]:
-  """Yields the sentences of a file with a word on each line.
+  path: str, columns: Mapping[str, str], invalid: rows.InvalidRows
+) -> Iterator[TaggedText]:
+  """Yields the sentences of a file with a word on each line."""
+  is_ud = text_files.without_ending(path).endswith(".conllu")
+  width, word, tag = 0, 0, 0
+  for lines in _sentences(path, is_ud):
+    if not width:
+      where, cells = lines[0]
+      width = len(cells)
+      word, tag, has_header = _places(where, cells, columns, is_ud)
+      lines = lines[has_header:]
+    with invalid:
+      for where, cells in lines:
+        if len(cells) != width:
+          raise rows.InvalidRow(
+            where,
+            " has another number of columns than the first line",
+            f": {len(cells)} instead of {width}; write a word and its tag on "
+            "each line, and a blank line after each sentence.",
+          )
+        if not (cells[word] and cells[tag]) or "\r" in "".join(cells):
+          problem = " has an empty word or tag, or a carriage return in it"
+          raise rows.InvalidRow(where, problem, ": correct it.")
+      if lines:
+        tags = [cells[tag] for _, cells in lines] if width > 1 else None
+        yield _joined(lines[0][0], [cells[word] for _, cells in lines], tags)
+
+
+def _sentences(path: str, is_ud: bool) -> Iterator[list[tuple[str, list[str]]]]:
+  """Yields the place and the cells of each line of a sentence.
 
   A blank line, or -DOCSTART-, ends a sentence. Columns are separated by tabs or
   spaces. In .conllu, comments and the lines of several words (1-2) and of empty
   nodes (1.1) are skipped.
   """
-  is_ud = text_files.without_ending(path).endswith(".conllu")
-  places: tuple[int, int] = (0, 0)
-  width, start = 0, 0
-  words: list[str] = []
-  tags: list[str] = []
-
-  def sentence() -> Iterator[_Row]:
-    if words:
-      known = tags if places[1] >= 0 else None
-      yield _joined(f"{path}, line {start}", words, known)
-    words.clear()
-    tags.clear()
-
-  for number, line in rows.read_lines(path):
-    where, stripped = f"{path}, line {number}", line.strip(_BLANKS)
+  lines: list[tuple[str, list[str]]] = []
+  for number, line in itertools.chain(rows.read_lines(path), [(0, "")]):
+    stripped = line.strip(_BLANKS)
     cells = [x.strip(" ") for x in line.rstrip("\r\n").split("\t")]
     if len(cells) == 1:
       cells = re.split(" +", stripped)
     if not stripped or cells[0] == "-DOCSTART-":
-      yield from sentence()
-      continue
-    if is_ud and (line[0] == "#" or not cells[0].isdecimal()):
-      continue
-    if not width:
-      width = len(cells)
-      places, has_header = _places(
-        where, cells, text_column, label_column, is_ud
-      )
-      if has_header:
-        continue
-    if len(cells) != width:
-      raise ValueError(
-        f"{where} has {len(cells)} columns, but the lines before it have "
-        f"{width}: write a word and its tag on each line, and a blank line "
-        "after each sentence."
-      )
-    if not all(cells[place] for place in places if place >= 0):
-      raise ValueError(f"{where} lacks the word or its tag: fill it in.")
-    start = start if words else number
-    words.append(cells[places[0]])
-    tags.append(cells[places[1]])
-  yield from sentence()
+      if lines:
+        yield lines
+      lines = []
+    elif not is_ud or (line[0] != "#" and cells[0].isdecimal()):
+      lines.append((f"{path}, line {number}", cells))
 
 
 def _places(
-  where: str, cells: list[str], text_column: str, label_column: str, is_ud: bool
-) -> tuple[tuple[int, int], bool]:
-  """Returns the indices of word and tag, -1 if none; and if this is a header.
+  where: str, cells: list[str], columns: Mapping[str, str], is_ud: bool
+) -> tuple[int, int, bool]:
+  """Returns the indices of word and tag, and whether this is a header.
 
-  Columns are numbers from 1, or names in a header. Otherwise, they are the
-  first and the last one; in .conllu FORM and UPOS.
+  Columns are numbers from 1, which are no names, or names in a header.
+  Otherwise, they are the first and the last one; in .conllu FORM and UPOS.
   """
-  names = {text_column: 1 if is_ud else 0, label_column: 3 if is_ud else -1}
-  given = [x for x in names if x not in (_TEXT, _LABEL) and not x.isdecimal()]
-  has_header = bool(given) or {*names} <= {*cells}
+  columns_of = {_TEXT: 1 if is_ud else 0, _LABEL: 3 if is_ud else -1}
+  names = {x for x in map(columns.get, columns_of) if not x.isdecimal()}
+  given = names - {*columns_of}
+  has_header = bool(given or names and names <= {*cells})
   found = []
-  for name, default in names.items():
-    place = default % len(cells)
+  for role, default in columns_of.items():
+    name, place = columns[role], default % len(cells)
     if name.isdecimal():
       place = int(name) - 1
     elif has_header and name in cells:
       place = cells.index(name)
-    if name in given and name not in cells or not 0 <= place < len(cells):
+    is_known = name not in given or name in cells
+    is_taken = place in found and len(cells) > 1
+    if not (is_known and 0 <= place < len(cells)) or is_taken:
       raise ValueError(
-        f"{where}: there is no column {name!r}, the columns are "
-        f"{files.quote(*cells)}; give a name of this line, or a number from 1."
+        f"{where}: there is no {'other ' * is_taken}column {name!r}, the "
+        f"columns are {files.quote(*cells)}; give a name of this line, or a "
+        "number from 1."
       )
     found.append(place)
-  if len(cells) == 1:  # Only words.
-    found[1:] = [-1]
-  return (found[0], found[1]), has_header
+  return found[0], found[1], has_header
+
+
+def header(path: str) -> Mapping[str, Any]:
+  """Returns the columns of a table by its first valid row; else {}."""
+  if not rows.is_table(path):
+    return {}
+  records = rows.read_table(path, [], rows.InvalidRows(may_skip=True))
+  return next(records, rows.Record(path, {})).cells
 
 
 def _read_table(
-  path: str, text_column: str, label_column: str, inexact: list[str]
-) -> Iterator[_Row]:
+  path: str,
+  columns: Mapping[str, str],
+  inexact: list[str],
+  invalid: rows.InvalidRows,
+) -> Iterator[TaggedText]:
   """Yields the rows of JSON lines, Parquet or Arrow.
 
   `inexact` gets the places of spans that begin or end within a word.
   """
-  header = next(iter(rows.read_table(path, []))).cells
-  label = next(
-    (x for x in (label_column, *_TAGS, *_SPANS) if x in header), None
-  )
-  names = [text_column, "tokens"]
-  if label in _TAGS and text_column == _TEXT:
+  known, id_column = header(path), columns["id"]
+  labels = columns["label"], *_TAGS, *_SPANS
+  label = next((x for x in labels if x in known), None)
+  names = [columns["text"], "tokens"]
+  if label in _TAGS and names[0] == _TEXT:
     names.reverse()
-  text = next((x for x in names if x in header), text_column)
-  for record in rows.read_table(path, [text, *([label] if label else [])]):
-    where, words = record.where, record.cells[text]
-    values = record.cells[label] if label else None
-    if values is not None and not isinstance(values, list):
-      raise ValueError(f"{where}: {label!r} must be a list of tags or spans.")
-    if isinstance(words, list):
-      for what, some in ((text, words), (label, values or ())):
-        if not all(isinstance(x, str) and x.strip() for x in some):
-          raise ValueError(
-            f"{where}: {what!r} must be a list of words or of names of tags "
-            f"that are not empty, got {files.quote(some)}; numbers have names "
-            "in the description of the data set."
+  text = next((x for x in names if x in known), columns["text"])
+  others = [x for x in (label, id_column) if x and x in known]
+  for record in rows.read_table(path, [text, *others], invalid):
+    with invalid:
+      where, words = record.where, record.cells[text]
+      guid = common.plain_cell(record, id_column) if id_column in others else ""
+      values = record.cells[label] if label else None
+      if values is not None and not isinstance(values, list):
+        raise rows.InvalidRow(where, f": {label!r} must be a list", ".")
+      if isinstance(words, list):
+        for what, some in ((text, words), (label, values or ())):
+          if not all(isinstance(x, str) and x.strip() for x in some):
+            raise rows.InvalidRow(
+              where,
+              f": {what!r} must have words or names of tags, none empty",
+              f", got {files.quote(some)}; look up the names of numbers.",
+            )
+        if values is not None and len(values) != len(words):
+          raise rows.InvalidRow(
+            where,
+            " has another number of tags than of words",
+            f": {len(values)} instead of {len(words)}.",
           )
-      if values is not None and len(values) != len(words):
-        raise ValueError(
-          f"{where} has {len(words)} words and {len(values)} tags."
-        )
-      row = _joined(where, words, values)
-    else:
-      words = common.text_cell(record, text)
-      places = tags_lib.split_words(words)
-      tags = None
-      if values is not None:
-        tags = _tags_of(where, words, places, values, inexact)
-      row = where, words, places, tags
-    rows.refuse_surrogates(row[1], where)
-    if row[2]:
-      yield row
+        example = _joined(where, words, values, guid)
+      else:
+        words = common.text_cell(record, text)
+        places, tags = tags_lib.split_words(words), None
+        if values is not None:
+          tags = _tags_of(where, words, places, values, inexact)
+        example = TaggedText(guid, words, (*places,), tags, where)
+      rows.refuse_surrogates(example.text + "".join(example.tags or ()), where)
+      yield example
 
 
 def _tags_of(
@@ -270,24 +287,25 @@ def _tags_of(
 ) -> tuple[str, ...]:
   """Returns the tags of words by spans of characters."""
   found: list[tags_lib.Span] = []
+  starts, ends = zip(*words)
   end_before = (0, 0)  # In characters, and in words.
-  spans = [_span(where, text, value) for value in values]
-  for start, end, label in sorted(spans):
+  for start, end, label in sorted(_span(where, text, x) for x in values):
     shown = files.quote(text[start:end], most=40)
-    inside = [i for i, (a, b) in enumerate(words) if a < end and b > start]
-    if not inside:
-      raise ValueError(f"{where}: the span {shown} has no word.")
-    first, last = inside[0], inside[-1]
+    first = bisect.bisect_right(ends, start)
+    stop = bisect.bisect_left(starts, end)
+    if first >= stop:
+      raise rows.InvalidRow(where, ": a span has no word", f", {shown}.")
     if start < end_before[0] or first < end_before[1]:
-      raise ValueError(
-        f"{where}: the span {shown} from {start} to {end} overlaps another one "
-        "or is in the same word, but a word has one tag: leave one out."
+      raise rows.InvalidRow(
+        where,
+        ": a span overlaps another one or is in the same word",
+        f", {shown} from {start} to {end}, but a word has one tag: leave one "
+        "out.",
       )
-    trimmed = text[start:end].strip()
-    if len(trimmed) != len(text[words[first][0] : words[last][1]]):
+    if len(text[start:end].strip()) != ends[stop - 1] - starts[first]:
       inexact.append(f"{shown} in {where}")
-    end_before = end, last + 1
-    found.append(tags_lib.Span(label, first, last + 1))
+    end_before = end, stop
+    found.append(tags_lib.Span(label, first, stop))
   return tags_lib.to_bio(len(words), found)
 
 
@@ -297,14 +315,16 @@ def _span(where: str, text: str, value: Any) -> tuple[int, int, str]:
     value = [value.get(name) for name in ("start", "end", "label")]
   fits = isinstance(value, list) and list(map(type, value)) == [int, int, str]
   if not fits or not 0 <= value[0] < value[1] <= len(text) or not value[2]:
-    raise ValueError(
-      f"{where} has the span {files.quote(value)}, which must have a label and "
-      f"characters start < end from 0 to {len(text)}."
+    raise rows.InvalidRow(
+      where,
+      ": a span must have a label and characters start < end",
+      f" from 0 to {len(text)}, got {files.quote(value)}.",
     )
   return value[0], value[1], value[2]
 
 
-class Window(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Window:
   """A part of a text as [CLS] pieces [SEP]; each piece is its own in one.
 
   Attributes:

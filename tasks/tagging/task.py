@@ -6,17 +6,18 @@ transformers' examples. The loss is the mean over the words of a batch.
 
 from __future__ import annotations
 
-import collections
+import functools
 import itertools
 import json
 import os
+import statistics
 from typing import Any, Iterator, Sequence
 
 import tensorflow as tf
 
 from official_albert import checkpoints, files, modeling, tfrecords
 from official_albert.tasks import common
-from official_albert.tasks.common import finetuning_task, own_files
+from official_albert.tasks.common import finetuning_task, own_files, rows
 from official_albert.tasks.tagging import examples as examples_lib
 from official_albert.tasks.tagging import tags as tags_lib
 
@@ -53,22 +54,26 @@ class TaggingTask(own_files.OwnFiles):
     return {tag[2:] for x in examples for tag in x.tags or ()}
 
   def read(self, split: str) -> Sequence[examples_lib.TaggedText]:
-    options = self.options
+    options, path = self.options, self.sources(split)[0]
+    invalid = common.InvalidRows(options.skip_invalid)
+    check = functools.partial(self._check_tags, split)
     examples: Sequence[examples_lib.TaggedText] = examples_lib.read_examples(
-      self.sources(split)[0],
-      options.text_column,
-      options.label_column,
-      options.note,
+      path, options.columns, check, invalid, options.note
     )
-    if split != "train" or options.labels:
-      for example in examples:
-        for tag in {*(example.tags or ())} - {*self.labels}:
-          common.check_label(example.where, tag, self.labels)
-    if split not in self.test_splits:
-      for example in examples:
-        if example.tags is None:
-          raise ValueError(f"{example.where} has no tags, which {split} needs.")
+    headers = map(examples_lib.header, rows.find_tables(path))
+    self.finds_ids |= any(options.id_column in header for header in headers)
+    if split != "train":
+      rows.check_ids(split, [example.guid for example in examples])
+    self.leave_out(split, invalid)
     return self.side(examples, split) if self.is_shared(split) else examples
+
+  def _check_tags(self, split: str, example: examples_lib.TaggedText) -> None:
+    if example.tags is None and split not in self.test_splits:
+      problem = " has no tags"
+      raise common.InvalidRow(example.where, problem, f", which {split} needs.")
+    if split != "train" or self.options.labels:
+      for tag in {*(example.tags or ())} - {*self.labels}:
+        common.check_label(example.where, tag, self.labels)
 
   def is_labeled(self, split: str) -> bool:
     return all(example.tags is not None for example in self.examples(split))
@@ -96,9 +101,8 @@ class TaggingTask(own_files.OwnFiles):
     for window in self.windows(split):
       ids = [0] * len(window.input_ids)  # 0: no tag; else the class plus 1.
       pieces = self._pieces[split][window.example]
-      for (piece, is_own), tag in zip(
-        pieces, examples[window.example].tags or ()
-      ):
+      tags = examples[window.example].tags or ()
+      for (piece, is_own), tag in zip(pieces, tags):
         if is_own and piece in window.own:
           ids[1 + piece - window.begin] = 1 + class_of[tag]
       yield {
@@ -111,7 +115,7 @@ class TaggingTask(own_files.OwnFiles):
     return tfrecords.tags_schema(self.max_seq_length)
 
   def record_settings(self, split: str) -> dict[str, Any]:
-    columns = {k: self.options.columns[k] for k in ("text", "label")}
+    columns = {k: self.options.columns[k] for k in ("text", "label", "id")}
     return {
       **super().record_settings(split),
       "labels": list(self.labels),
@@ -160,9 +164,8 @@ class TaggingTask(own_files.OwnFiles):
   def answers(self, split: str, predictions: Any) -> _Answers:
     numbers: list[list[Any]] = [[] for _ in self.examples(split)]
     for row, window in enumerate(self.windows(split)):
-      own = slice(
-        *(1 + x - window.begin for x in (window.own.start, window.own.stop))
-      )
+      begin = window.begin - 1  # Of the [CLS] in front.
+      own = slice(window.own.start - begin, window.own.stop - begin)
       columns = (predictions[x][row, own] for x in ("classes", "probabilities"))
       numbers[window.example] += zip(*columns)
     found = []
@@ -205,8 +208,7 @@ class TaggingTask(own_files.OwnFiles):
 
   def majority(self, split: str) -> dict[str, float]:
     """Scores the most frequent tag of the training data."""
-    counts = collections.Counter(itertools.chain(*self._gold("train")))
-    ((most, _),) = counts.most_common(1)
+    most = statistics.mode(itertools.chain(*self._gold("train")))
     gold = self._gold(split)
     constant = [[most] * len(tags) for tags in gold]
     return tags_lib.scores(gold, constant, self.has_entities)

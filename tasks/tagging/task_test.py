@@ -20,11 +20,18 @@ _NOTES: list[str] = []
 _PIECES = "the sun ##ny sea was c ##old , old rain war ##m and wet .".split()
 
 
-def read(folder, name, text, *columns):
+def read(folder, name, content, text="text", label="label", may_skip=False):
   path = folder / name
-  path.write_text(text, "utf-8")
+  if content is not None:
+    path.write_bytes(content.encode("utf-8"))
   _NOTES.clear()
-  return examples_lib.read_examples(str(path), *columns, note=_NOTES.append)
+  columns = {"text": text, "label": label, "id": "id"}
+  invalid = common.InvalidRows(may_skip)
+  found = examples_lib.read_examples(
+    str(path), columns, lambda example: None, invalid, _NOTES.append
+  )
+  _NOTES.extend(invalid.describe())
+  return found
 
 
 @pytest.mark.parametrize(
@@ -33,6 +40,7 @@ def read(folder, name, text, *columns):
     ("a.conll", _CONLL, ()),
     ("a.txt.x", "w t\nEU I-ORG\nsaid O\n\n\nBo I-PER\n", ("w", "t")),
     ("a.tsv", "EU\tI-ORG\tx\nsaid\tO\tx\n\t\n\nBo\tI-PER\tx", ("1", "2")),
+    ("a.bio", "\ufefft label\r\nEU B-ORG\r\nsaid O\r\n\r\nBo B-PER", ("1",)),
     (
       "a.conllu",
       "# text = x\n1-2\tEUs\t_\t_\n1\tEU\t_\tB-ORG\n2\tsaid\t_\tO\n"
@@ -41,7 +49,7 @@ def read(folder, name, text, *columns):
     ),
     (
       "a.jsonl",
-      '{"id": 1, "tokens": ["EU", "said"], "ner_tags": ["S-ORG", "O"]}\n'
+      '{"tokens": ["EU", "said"], "ner_tags": ["S-ORG", "O"]}\n'
       '{"tokens": ["Bo"], "ner_tags": ["U-PER"]}\n',
       (),
     ),
@@ -70,9 +78,40 @@ def test_parquet_has_the_names_of_its_classes(tmp_path):
   about = {"huggingface": json.dumps({"info": {"features": features}})}
   path = f"{tmp_path}/a.parquet"
   parquet.write_table(pyarrow.table(rows, metadata=about), path)
-  found = examples_lib.read_examples(path)
+  found = read(tmp_path, "a.parquet", None)
   assert [x.tags for x in found] == [("B-ORG", "O"), ("B-PER",)]
   assert [x.text for x in found] == ["EU said", "Bo"]
+
+
+def test_numbers_are_no_names_of_a_header(tmp_path):
+  for columns in (("1", "2"), ("1",), ()):
+    (found,) = read(tmp_path, "a.conll", "1 2\nEU O\n", *columns)
+    assert found.text == "1 EU" and found.tags == ("B-2", "O")
+
+
+_INVALID = """{"id": 7, "text": "Bo sat", "spans": [[0, 2, "PER"]]}
+no JSON
+{"id": "x", "text": "Bo sat", "spans": [[0, 2, "PER"], [0, 6, "PER"]]}
+{"id": 8, "text": " ", "spans": []}
+{"text": "no id", "spans": []}
+{"id": 9, "text": "Al", "spans": [[0, 9, "PER"]]}
+"""
+
+
+def test_invalid_texts_are_left_out_and_counted(tmp_path):
+  (found,) = read(tmp_path, "a.jsonl", _INVALID, may_skip=True)
+  assert (found.guid, found.tags) == ("7", ("B-PER", "O"))
+  notes = "\n".join(_NOTES)
+  assert notes.count("left out 1 rows") == 5 == len(_NOTES)
+  for number in range(2, 7):
+    assert f"a.jsonl, line {number}" in notes
+  content = "a O x\nb O\n\nc B-y x\n\nd B-y x\ne\nf O x\n"
+  (found,) = read(tmp_path, "a.conll", content, "1", "2", may_skip=True)
+  assert (found.text, found.tags) == ("c", ("B-y",))
+  (note,) = _NOTES
+  assert "left out 2 rows" in note and "a.conll, line 2 has another" in note
+  with pytest.raises(ValueError, match="no valid text; the first: .*line 1"):
+    read(tmp_path, "b.jsonl", "{}\n3\n", may_skip=True)
 
 
 def test_hashes_are_words_outside_of_conllu(tmp_path):
@@ -98,14 +137,28 @@ def _spans(*spans):
 @pytest.mark.parametrize(
   "name, text, message",
   [
-    ("a.conll", "a b O\nc O\n", "line 2 has 2 columns, but the .* have 3"),
-    ("a.conll", "a\tB-x\nb\t\n", "line 2 lacks the word or its tag"),
+    ("a.conll", "a b O\nc O\n", "line 2 has another number.*2 instead of 3"),
+    ("a.conll", "a\tB-x\nb\t\n", "line 2 has an empty word or tag"),
+    ("a.conll", "a O\rb O\r", "line 1 has .* a carriage return in it"),
+    ("a.conll", "", "is empty"),
+    ("a.jsonl", "\n", "has no rows"),
+    ("a.conllu", "1 a\n", "line 1: there is no other column 'label'"),
+    ("a.jsonl", '{"tokens": ["a"], "tags": ["\\udcff"]}', "lone surrogate"),
+    (
+      "a.jsonl",
+      '{"tokens": ["a"], "tags": ["O"], "id": [1]}',
+      "'id' must be te",
+    ),
     ("a.conll", "a B-x\nb y\nc O\n", "tags 'y' without B- or I-, and 'B-x'"),
-    ("a.conll", "\n\n", "has no words"),
+    ("a.conll", "\n\n", "has no valid text"),
     ("a.csv", "a,b\n", "CoNLL"),
-    ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', "numbers have names"),
-    ("a.jsonl", '{"tokens": ["a"], "tags": []}', "1 words and 0 tags"),
-    ("a.jsonl", '{"tokens": [""], "tags": ["O"]}', "not empty"),
+    ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', "names of numbers"),
+    (
+      "a.jsonl",
+      '{"tokens": ["a"], "tags": []}',
+      "number of tags .*0 instead of 1",
+    ),
+    ("a.jsonl", '{"tokens": [""], "tags": ["O"]}', "none empty"),
     ("a.jsonl", '{"text": "a", "spans": "x"}', "'spans' must be a list"),
     ("a.jsonl", '{"text": "\\ud800 a", "spans": []}', "lone surrogate"),
     ("a.jsonl", _spans([0, 3, "x"], [2, 7, "y"]), "line 1: .* overlaps"),
@@ -123,8 +176,8 @@ def test_bad_files(tmp_path, name, text, message):
 
 
 def test_unknown_columns(tmp_path):
-  for columns in (("w", "2"), ("1", "4"), ("0", "1")):
-    with pytest.raises(ValueError, match="line 1: there is no column"):
+  for columns in (("w", "2"), ("1", "4"), ("0", "1"), ("2", "2")):
+    with pytest.raises(ValueError, match="line 1: there is no (other )?column"):
       read(tmp_path, "a.conll", "a x B-x\n", *columns)
 
 
@@ -249,6 +302,31 @@ def test_right_classes_score_one(make, tmp_path):
   assert labels == ["rain", "sea"] and (right == found).all()
   assert found.sum(0).tolist() == [2, 1] and len(found) == 3
   assert task.majority("dev")["f1"] == 0
+
+
+def test_ids_and_what_was_left_out(make, tmp_path):
+  path = tmp_path / "b.jsonl"
+  lines = [
+    {"n": i, "tokens": ["Bo"], "tags": [tag]}
+    for i, tag in ((5, "B-rain"), (6, "O"), (7, "B-x"), (8, None))
+  ]
+  path.write_text("".join(json.dumps(x) + "\n" for x in lines))
+  settings = {"dev_file": str(path), "id_column": "n"}
+  task = make(skip_invalid=True, **settings)
+  task.check(["train", "dev"])
+  assert [x.guid for x in task.examples("dev")] == ["5", "6"]
+  notes = [x for x in _NOTES if "left out 1 rows" in x]
+  assert len(notes) == 2 and "unknown label" in "".join(notes)
+  config = toy_models.config(task.options.tokenizer.vocab_size, 16)
+  task = task.with_records(["train", "dev"], config)
+  assert [*task.describe()["left_out"]["dev"].values()] == [1, 1]
+  with pytest.raises(ValueError, match="b.jsonl, row|b.jsonl, line 4"):
+    make(**settings).check(["train", "dev"])
+  with pytest.raises(ValueError, match="--id_column=m: none of the files"):
+    make(**{**settings, "id_column": "m", "skip_invalid": True}).check(["dev"])
+  path.write_text("".join(json.dumps(x) + "\n" for x in lines[:1] * 2))
+  with pytest.raises(ValueError, match="dev id '5' .* occurs twice"):
+    make(**settings).check(["dev"])
 
 
 def test_unknown_and_missing_tags_are_refused(make, tmp_path):

@@ -42,12 +42,10 @@ def write(
     x > 0 if several else x[:, None] == classes for x in (gold, predicted)
   )
   hits, found, right = (x.sum(0) for x in (right & found, found, right))
-  names = [*labels]
   if several:
     misses, errors = right - hits, found - hits
     others = len(gold) - hits - misses - errors
     matrix = np.stack([others, errors, misses, hits], 1).reshape(-1, 2, 2)
-    names.append("all")
     hits, found, right = (np.append(x, x.sum()) for x in (hits, found, right))
   else:
     matrix = np.zeros([len(labels)] * 2, np.int64)
@@ -60,7 +58,7 @@ def write(
   table = [*zip(*(x.tolist() for x in (*shares, right)))]
   rows = [
     [name, *(f"{x:.4f}" for x in shares), f"{support:,}"]
-    for name, (*shares, support) in zip(names, table)
+    for name, (*shares, support) in zip((*labels, "all"), table)
   ]
   path = os.path.join(folder, f"classification_report.{split}")
   files.write_text(f"{path}.txt", printing.table(["", *_COLUMNS], rows) + "\n")

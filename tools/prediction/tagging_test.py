@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import pathlib
+import shutil
+import subprocess
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import official_albert
+from official_albert import tokenization, training
 from official_albert.inference import source as source_lib
 from official_albert.tasks.tagging import examples as examples_lib
 from official_albert.tasks.tagging import tags as tags_lib
+from official_albert.tools.conversion import conversion
 from official_albert.tools.testing import toy_runs
 
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_RELEASED = _ROOT.parent / "shared" / "data" / "tokenizer" / "30k-clean.model"
 _LABELS = ("O", "B-a", "I-a", "B-b", "I-b")
 _TEXTS = [
   "the sunny sea was cold , the old rain was warm and wet .",
@@ -74,3 +83,96 @@ def test_too_many_windows_are_refused(run):
   loaded = official_albert.load(run[0])
   with pytest.raises(ValueError, match="at most 256 windows in total"):
     loaded.tag("sea " * 3000)
+
+
+# Words that both sides find: letters between spaces.
+_PLAIN = [
+  "the queen of Denmark visits a small museum in northern Italy this Monday",
+  "two engineers from Toronto met Maria Lopez at the old railway station",
+  "heavy rain stopped the second match between Brazil and Japan last night",
+]
+# Punctuation, bare "▁", scripts without spaces, one character in three pieces.
+_OTHERS = [
+  "Berlin's mayor, Anna Lee (born 1961), said: “We're ready.”",
+  "@user check https://example.org/a-b #topic 😀 3.14 U.S.A.",
+  "我在北京 Straße é ﬁ½",
+]
+_PIPELINE = """
+import json, sys, transformers
+_, folder, *texts = sys.argv
+names = {"none": "entity", "first": "entity_group"}
+found = {}
+for name, key in names.items():
+  tag = transformers.pipeline(
+    "token-classification", folder, aggregation_strategy=name, ignore_labels=[]
+  )
+  found[name] = [
+    [(x["start"], x["end"], x[key], float(x["score"])) for x in spans]
+    for spans in tag(texts)
+  ]
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("version", ["", "_5"])
+def test_transformers_tags_the_same(
+  version, tmp_path, monkeypatch, peer_python
+):
+  """Pieces of all texts, and the spans of words that both sides find.
+
+  In transformers, a piece has the space before it, words end only at spaces and
+  at bare "▁", and the score of a span is the mean of the first pieces of words.
+  """
+  python = peer_python(f"huggingface{version}")
+  if not _RELEASED.exists():
+    pytest.skip(f"there is no {_RELEASED}")
+
+  def copy_released(folder):
+    shutil.copyfile(_RELEASED, f"{folder}/tokenizer.model")
+    return tokenization.open_tokenizer(f"{folder}/tokenizer.model", "", True)
+
+  monkeypatch.setattr(toy_runs, "write_tokenizer", copy_released)
+  run, hf, texts = f"{tmp_path}/run", f"{tmp_path}/hf", [*_PLAIN, *_OTHERS]
+  model = toy_runs.write_finetuned(run, "token_classification", _LABELS, 40)
+  # Otherwise, all pieces have the same tag.
+  tokenizer = tokenization.open_tokenizer(f"{run}/tokenizer.model", "", True)
+  ids = tf.constant([tokenizer.encode(" ".join(_PLAIN))[:38]])
+  features = {"input_ids": ids, "input_mask": tf.ones_like(ids)}
+  mean = tf.reduce_mean(model(features)["logits"], [0, 1])
+  kernel, bias = model.classifier.get_weights()
+  model.classifier.set_weights([20 * kernel, 20 * (bias - mean)])
+  training.CheckpointManager(run, 1, model=model).save(2)
+  conversion.convert("hf", run, hf, hf_python=python)
+  done = subprocess.run(
+    [python, "-c", _PIPELINE, hf, *texts], capture_output=True, text=True
+  )
+  assert not done.returncode, done.stderr[-2000:]
+  found = json.loads(done.stdout.splitlines()[-1])
+  tag = source_lib.open_source(run).module.text_function("tag")[1]
+  ours = {k: x.numpy() for k, x in tag(text=tf.constant(texts)).items()}
+  pieces = zip(*(ours[x] for x in ("starts", "ends", "tags")))
+  for row, (text, theirs) in enumerate(zip(texts, found["none"], strict=True)):
+    starts, ends, tags = (x[: len(theirs)] for x in next(pieces))
+    assert "".join(x.decode() for x in ours["tags"][row, len(theirs) :]) == ""
+    assert [x.decode() for x in tags] == [label for _, _, label, _ in theirs]
+    chances = ours["tag_probabilities"][row, : len(theirs)]
+    np.testing.assert_allclose(chances, [x[3] for x in theirs], atol=1e-5)
+    for start, end, (first, last, *_) in zip(starts, ends, theirs):
+      # Of a bare "▁" in front of a text, transformers has the first character.
+      is_bare = start == end
+      assert end == last or is_bare and last == end + 1
+      assert first == start or text[first:start] == " "
+  spans, compared = official_albert.load(run).tag(_PLAIN), 0
+  for text, mine, theirs in zip(_PLAIN, spans, found["first"]):
+    entities = [x for x in theirs if x[2] != "O"]
+    compared += len(entities)
+    assert [(x.start, x.end, x.label) for x in mine] == [
+      (start + (text[start] == " "), end, label)
+      for start, end, label, _ in entities
+    ]
+    np.testing.assert_allclose(
+      [x.probability for x in mine], [x[3] for x in entities], atol=1e-5
+    )
+  assert compared > 12 and len({tag for row in ours["tags"] for tag in row}) > 4
+  assert any(" " in x.text for row in spans for x in row)
