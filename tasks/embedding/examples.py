@@ -68,54 +68,58 @@ class _Examples(common.DiskList):
     return Example(guid, (*texts,), score, where)
 
 
-def form_of(path: str, columns: Mapping[str, str]) -> str:
-  """Returns SCORES, TRIPLETS or PAIRS for tables, by their columns.
+def find_columns(path: str, columns: Mapping[str, str]) -> dict[str, str]:
+  """Returns those of the columns that tables have, and always two texts.
 
-  `columns` are their names by the roles text, text_b, text_c and label.
+  `columns` are the names by the roles text, text_b, text_c, label and id.
   """
   record = next(common.read_table(path, []))
-  has = {role for role, name in columns.items() if name in record.cells}
-  if {"text_c", "label"} <= has:
+  found = {
+    role: name
+    for role, name in columns.items()
+    if name in record.cells or role in ("text", "text_b")
+  }
+  if {"text_c", "label"} <= {*found}:
     raise ValueError(
       f"{record.where}: there are the columns {columns['text_c']!r} of texts "
       f"that do not belong and {columns['label']!r} of scores, of which a file "
       "can have one: leave one out."
     )
-  return SCORES if "label" in has else TRIPLETS if "text_c" in has else PAIRS
+  return found
+
+
+def form_of(columns: Mapping[str, str]) -> str:
+  """Returns SCORES, TRIPLETS or PAIRS for the columns of a table, by role."""
+  if "label" in columns:
+    return SCORES
+  return TRIPLETS if "text_c" in columns else PAIRS
 
 
 def read_examples(
   path: str, columns: Mapping[str, str], invalid: common.InvalidRows
 ) -> _Examples:
-  """Reads tables; see `form_of` and `common.read_table`.
+  """Reads tables with the `columns` that `find_columns` has found.
 
-  `columns` may have the role id. Invalid rows are left to `invalid`.
+  Invalid rows are left to `invalid`.
   """
-  form = form_of(path, columns)
-  roles = ["text", "text_b", *(["text_c"] if form == TRIPLETS else [])]
-  examples = _Examples(_read_rows(path, columns, roles, form, invalid))
+  examples = _Examples(_read_rows(path, columns, invalid))
   if not examples:
     raise ValueError(f"{path} has no valid row; the first: {invalid.first}")
   return examples
 
 
 def _read_rows(
-  path: str,
-  columns: Mapping[str, str],
-  roles: list[str],
-  form: str,
-  invalid: common.InvalidRows,
+  path: str, columns: Mapping[str, str], invalid: common.InvalidRows
 ) -> Iterator[Example]:
-  others = ["id"] if "id" in columns else []
-  others += ["label"] if form == SCORES else []
-  names = [columns[role] for role in (*roles, *others)]
-  for number, record in enumerate(common.read_table(path, names, invalid)):
+  roles = [x for x in ("text", "text_b", "text_c") if x in columns]
+  rows = common.read_table(path, [*columns.values()], invalid)
+  for number, record in enumerate(rows):
     with invalid:
       texts = tuple(common.text_cell(record, columns[x]) for x in roles)
       guid, score = str(number), None
-      if "id" in others:
+      if "id" in columns:
         guid = common.plain_cell(record, columns["id"])
-      if form == SCORES:
+      if "label" in columns:
         label = common.plain_cell(record, columns["label"]).strip()
         common.check_label(record.where, label, None)
         score = float(label)

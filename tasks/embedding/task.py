@@ -23,7 +23,7 @@ from official_albert import (
 )
 from official_albert.settings import check_number
 from official_albert.tasks import common
-from official_albert.tasks.common import finetuning_task, own_files
+from official_albert.tasks.common import finetuning_task, own_files, rows
 from official_albert.tasks.embedding import examples as examples_lib
 from official_albert.tasks.embedding import losses as losses_lib
 from official_albert.tasks.embedding.examples import PAIRS, SCORES, TRIPLETS
@@ -56,14 +56,14 @@ class EmbeddingTask(own_files.OwnFiles):
 
   @property
   def _columns(self) -> dict[str, str]:
-    columns = {**self.options.columns, "text_c": self.options.text_c_column}
-    if not columns["id"]:
-      del columns["id"]
-    return columns
+    return {**self.options.columns, "text_c": self.options.text_c_column}
+
+  def _columns_of(self, split: str) -> dict[str, str]:
+    return examples_lib.find_columns(self.sources(split)[0], self._columns)
 
   def form(self, split: str) -> str:
     """Returns what the rows of a split are; see `examples.form_of`."""
-    return examples_lib.form_of(self.sources(split)[0], self._columns)
+    return examples_lib.form_of(self._columns_of(split))
 
   @property
   def best_metric(self) -> str:  # type: ignore[override]
@@ -76,12 +76,15 @@ class EmbeddingTask(own_files.OwnFiles):
     return 3 if any(self.form(x) == TRIPLETS for x in splits) else 2
 
   def read(self, split: str) -> Sequence[examples_lib.Example]:
+    path, columns = self.sources(split)[0], self._columns_of(split)
     invalid = common.InvalidRows(self.options.skip_invalid)
     examples: Sequence[examples_lib.Example] = examples_lib.read_examples(
-      self.sources(split)[0], self._columns, invalid
+      path, columns, invalid
     )
-    for line in invalid.describe():
-      self.options.note(line)
+    self.finds_ids |= "id" in columns
+    if split != "train":
+      rows.check_ids(split, [example.guid for example in examples])
+    self.leave_out(split, invalid)
     return self.side(examples, split) if self.is_shared(split) else examples
 
   def is_labeled(self, split: str) -> bool:
@@ -212,8 +215,8 @@ class EmbeddingTask(own_files.OwnFiles):
       return {"accuracy": float(np.mean(found > others))}
     ranks = np.concatenate(
       [
-        1 + np.sum(rows @ vectors[:, 1].T > own[:, None] + 1e-6, axis=1)
-        for rows, own in _blocks(vectors[:, 0], found)
+        1 + np.sum(some @ vectors[:, 1].T > own[:, None] + 1e-6, axis=1)
+        for some, own in _blocks(vectors[:, 0], found)
       ]
     )
     return {

@@ -206,6 +206,19 @@ def test_bad_tables_are_refused(make, lines, message):
     make("bad").examples("train")
 
 
+def test_ids_are_in_some_files_or_refused(make, tmp_path):
+  _TABLES["ids"] = ["a\tb\tkey", "x\ty\tone", "y\tx\ttwo"]
+  task = make("pairs", "ids", id_column="key")
+  task.check(["train", "dev"])
+  assert [x.guid for x in task.examples("dev")] == ["one", "two"]
+  assert [x.guid for x in task.examples("train")] == ["0", "1", "2"]
+  with pytest.raises(ValueError, match="--id_column=key: none of the files"):
+    make("pairs", "pairs", id_column="key").check(["train", "dev"])
+  _TABLES["ids"][2] = "y\tx\tone"
+  with pytest.raises(ValueError, match="'one' is empty, occurs twice"):
+    make("pairs", "ids", id_column="key").check(["dev"])
+
+
 def test_bad_rows_are_left_out(make):
   _TABLES["bad"] = ["a\tb\ts", "x\ty\t2", "x\t\t1", "x\ty\thigh"]
   _NOTES.clear()
