@@ -144,7 +144,7 @@ def read_lines(path: str, strict: bool = True) -> Iterator[tuple[int, str]]:
 
   Only a newline ends a line: a lone carriage return or a Unicode line separator
   is text. The file may be compressed by gzip, bzip2, xz or zstd. If not
-  `strict`, bytes that are not UTF-8 are lone surrogates; see `_check_utf8`.
+  `strict`, bytes that are not UTF-8 are lone surrogates; see `check_utf8`.
 
   Raises:
     ValueError: the file is empty, not UTF-8, or damaged.
@@ -155,7 +155,7 @@ def read_lines(path: str, strict: bool = True) -> Iterator[tuple[int, str]]:
       encoding = "utf-8-sig" if number == 1 else "utf-8"
       text = line.decode(encoding, "surrogateescape")
       if strict:
-        _check_utf8(f"{path}, line {number}", [text])
+        check_utf8(f"{path}, line {number}", [text])
       yield number, text
   if number == 0:
     raise ValueError(f"{path} is empty: rows are missing.")
@@ -227,7 +227,7 @@ def _read_csv(
           'marks, and double each " in it.',
         )
     if len(row) > 1:
-      _check_utf8(where, row)
+      check_utf8(where, row)
     if cells:
       yield line, cells
       width = width or len(cells)
@@ -357,7 +357,7 @@ def _read_file(
     )
 
 
-def _check_utf8(where: str, texts: Sequence[str]) -> None:
+def check_utf8(where: str, texts: Sequence[str]) -> None:
   """Raises InvalidRow if texts have surrogates for bytes that are not UTF-8."""
   try:
     "".join(texts).encode("utf-8")
@@ -371,7 +371,7 @@ def _check_utf8(where: str, texts: Sequence[str]) -> None:
 
 
 def _json_record(where: str, line: str, columns: Sequence[str]) -> Record:
-  _check_utf8(where, [line])
+  check_utf8(where, [line])
   try:
     value, problem = json.loads(line), ""
   except (ValueError, RecursionError) as error:
@@ -395,12 +395,12 @@ def _with_header(
 ) -> Iterator[Record]:
   number, names = next(rows, (1, []))
   where = f"{path}, line {number}"
-  _check_utf8(where, names)
+  check_utf8(where, names)
   _check_columns(where, names, columns)
   for number, cells in rows:
     where = f"{path}, line {number}"
     with invalid:
-      _check_utf8(where, cells)
+      check_utf8(where, cells)
       if len(cells) != len(names):
         raise InvalidRow(
           where,

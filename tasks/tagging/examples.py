@@ -24,6 +24,7 @@ from official_albert.tasks.tagging import tags as tags_lib
 _TEXT, _LABEL = "text", "label"  # The defaults of the flags.
 _TAGS, _SPANS = ("tags", "ner_tags"), ("spans", "entities")
 _BLANKS = " \t\r\n"
+_Lines = list[tuple[str, list[str]]]  # The place and the cells of each.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,7 +146,7 @@ def _read_conll(
   """Yields the sentences of a file with a word on each line."""
   is_ud = text_files.without_ending(path).endswith(".conllu")
   width, word, tag = 0, 0, 0
-  for lines in _sentences(path, is_ud):
+  for lines in _sentences(path, is_ud, not invalid.may_skip):
     if not width:
       where, cells = lines[0]
       width = len(cells)
@@ -153,6 +154,7 @@ def _read_conll(
       lines = lines[has_header:]
     with invalid:
       for where, cells in lines:
+        rows.check_utf8(where, cells)
         if len(cells) != width:
           raise rows.InvalidRow(
             where,
@@ -168,15 +170,16 @@ def _read_conll(
         yield _joined(lines[0][0], [cells[word] for _, cells in lines], tags)
 
 
-def _sentences(path: str, is_ud: bool) -> Iterator[list[tuple[str, list[str]]]]:
-  """Yields the place and the cells of each line of a sentence.
+def _sentences(path: str, is_ud: bool, strict: bool) -> Iterator[_Lines]:
+  """Yields the lines of each sentence.
 
   A blank line, or -DOCSTART-, ends a sentence. Columns are separated by tabs or
   spaces. In .conllu, comments and the lines of several words (1-2) and of empty
   nodes (1.1) are skipped.
   """
-  lines: list[tuple[str, list[str]]] = []
-  for number, line in itertools.chain(rows.read_lines(path), [(0, "")]):
+  lines: _Lines = []
+  read = rows.read_lines(path, strict)
+  for number, line in itertools.chain(read, [(0, "")]):
     stripped = line.strip(_BLANKS)
     cells = [x.strip(" ") for x in line.rstrip("\r\n").split("\t")]
     if len(cells) == 1:

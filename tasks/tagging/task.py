@@ -69,8 +69,7 @@ class TaggingTask(own_files.OwnFiles):
 
   def _check_tags(self, split: str, example: examples_lib.TaggedText) -> None:
     if example.tags is None and split not in self.test_splits:
-      problem = " has no tags"
-      raise common.InvalidRow(example.where, problem, f", which {split} needs.")
+      raise common.InvalidRow(example.where, " has no tags", ": add them.")
     if split != "train" or self.options.labels:
       for tag in {*(example.tags or ())} - {*self.labels}:
         common.check_label(example.where, tag, self.labels)
@@ -96,19 +95,19 @@ class TaggingTask(own_files.OwnFiles):
     return len(self.windows("train"))
 
   def features(self, split: str) -> Iterator[dict[str, Any]]:
-    class_of = {label: i for i, label in enumerate(self.labels)}
-    examples = self.examples(split)
-    for window in self.windows(split):
-      ids = [0] * len(window.input_ids)  # 0: no tag; else the class plus 1.
-      pieces = self._pieces[split][window.example]
-      tags = examples[window.example].tags or ()
-      for (piece, is_own), tag in zip(pieces, tags):
-        if is_own and piece in window.own:
-          ids[1 + piece - window.begin] = 1 + class_of[tag]
+    # Of the pieces of each text: 0 for no tag, else the class plus 1.
+    class_of = {label: i for i, label in enumerate(self.labels, 1)}
+    windows, classes = self.windows(split), []
+    for pieces, example in zip(self._pieces[split], self.examples(split)):
+      both = zip(pieces, example.tags or ())
+      classes.append({i: class_of[tag] for (i, is_own), tag in both if is_own})
+    for window in windows:
+      begin, found = window.begin - 1, classes[window.example]
+      own, places = window.own, range(begin, begin + len(window.input_ids))
       yield {
         "input_ids": window.input_ids,
-        "segment_ids": [0] * len(ids),
-        "label_ids": ids,
+        "segment_ids": [0] * len(places),
+        "label_ids": [found.get(i, 0) if i in own else 0 for i in places],
       }
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import numpy as np
 import pyarrow
@@ -110,6 +111,11 @@ def test_invalid_texts_are_left_out_and_counted(tmp_path):
   assert (found.text, found.tags) == ("c", ("B-y",))
   (note,) = _NOTES
   assert "left out 2 rows" in note and "a.conll, line 2 has another" in note
+  (tmp_path / "c.conll").write_bytes(b"a B-x\nb\xe9 O\n\nc B-x\n")
+  (found,) = read(tmp_path, "c.conll", None, may_skip=True)
+  assert found.text == "c" and "c.conll, line 2 is not UTF-8" in _NOTES[0]
+  with pytest.raises(ValueError, match="c.conll, line 2 is not UTF-8"):
+    read(tmp_path, "c.conll", None)
   with pytest.raises(ValueError, match="no valid text; the first: .*line 1"):
     read(tmp_path, "b.jsonl", "{}\n3\n", may_skip=True)
 
@@ -220,6 +226,16 @@ def make(tmp_path):
     return registry.make_task("token_classification", options)
 
   return make_task
+
+
+def test_records_of_a_long_text_take_linear_time(make, tmp_path):
+  (tmp_path / "b.conll").write_text("old B-rain\nsea O\n" * 20_000)
+  task = make(dev_file=f"{tmp_path}/b.conll")
+  begin = time.process_time()
+  rows = list(task.features("dev"))
+  assert sum(x > 0 for row in rows for x in row["label_ids"]) == 40_000
+  # A loop over all words for each window takes much longer.
+  assert len(rows) > 9_000 and time.process_time() - begin < 10
 
 
 @pytest.mark.parametrize(
