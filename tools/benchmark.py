@@ -8,8 +8,13 @@
 data measures making and reading records; step, one update of pretraining;
 memory, the same with ways to save memory; peers, the same beside Hugging Face's
 model in PyTorch; chains, what XLA compiles of it; serving, requests to an
-export and to that model. Systems are measured in turns, so that a busy minute
-of the machine affects all of them; numbers are medians over --repeats.
+export and to that model; finetuning, scores of both after the same fine-tuning:
+
+    python -m tools.benchmark finetuning \\
+        --finetuning_flags='--task=cola --data_dir=glue --init_checkpoint=RUN'
+
+The others measure in turns, so that a busy minute of the machine affects all
+systems; their numbers are medians over --repeats.
 """
 
 from __future__ import annotations
@@ -26,8 +31,8 @@ _OPTIONS = path_flags.define_settings(turns.Options)
 _SYSTEMS = flags.DEFINE_list(
   "systems",
   [],
-  f"Systems of step, memory, peers or serving, of {', '.join(turns.SYSTEMS)}; "
-  "default: those that need no compiler.",
+  "Systems of step, memory, peers, serving or finetuning, of "
+  f"{', '.join(turns.SYSTEMS)}; default: those that need no compiler.",
 )
 flags.register_validator(
   "systems",
@@ -41,11 +46,12 @@ if __name__ == "__main__":
   # `--help` ends here, before TensorFlow is loaded.
   command_line.parse()
 
-from official_albert.tools.benchmarks import chains, data, serving
+from official_albert.tools.benchmarks import chains, data, finetuning, serving
 
 BENCHMARKS: dict[str, Callable[[str, turns.Options], None]] = {
   "chains": chains.run,
   "data": data.run,
+  "finetuning": finetuning.run,
   "memory": turns.run,
   "peers": turns.run,
   "serving": serving.run,

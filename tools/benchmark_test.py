@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import pathlib
 import re
 import sys
 
 import pytest
 
-from official_albert.tools.benchmarks import chains, data, serving, turns
+from official_albert.tools.benchmarks import (
+  chains,
+  data,
+  finetuning,
+  serving,
+  turns,
+)
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 # What is refused, what is named, the exit code; from the ninth case on, the
@@ -26,13 +33,18 @@ _CASES = (
   (["peers", "--preset=nope"], "preset is 'nope', but must be one of"),
   (["serving", f"--spm_model_file={__file__}"], "is not a SentencePiece model"),
   (["step", "--max_seq_length=513"], "at most 512 tokens, not 513"),
+  (["finetuning"], "--finetuning_flags needs --init_checkpoint"),
+  (
+    ["finetuning", "--finetuning_flags=--task=race --init_checkpoint=x"],
+    "the --task of texts or of tags",
+  ),
 )
 
 
 def test_wrong_flags_are_refused_before_a_measurement():
   results = many_commands.check_refusals("benchmark", _CASES)
   described = [result.out.count("\n") for result in results]
-  assert described == [0] * 9 + [1] * 3
+  assert described == [0] * 9 + [1] * 5
 
 
 _CODE = """
@@ -87,17 +99,75 @@ def test_records_are_made_and_read(tmp_path, monkeypatch, capfd):
 def test_an_export_is_served(tmp_path):
   toy_runs.write_tokenizer(str(tmp_path))
   options = turns.Options(
-    *("albert_tiny", 99, 11, "float32", 2, 2, ["saved_model"]),
+    *("albert_tiny", 99, 11, "float32", 2, 2),
+    systems=["onnxruntime", "onnxruntime_int8"],
     spm_model_file=f"{tmp_path}/tokenizer.model",
     output_dir=str(tmp_path),
   )
   serving.run("serving", options)
   for rows in (1, 8):
     path = tmp_path / f"serving-albert_tiny-s11-b{rows}-float32"
-    (found,) = json.loads(path.with_suffix(".json").read_text())["results"]
-    assert min(found["tokens_per_second"]) > 0
-    assert 2**24 < found["facts"]["peak_bytes"] < 2**32
+    results = json.loads(path.with_suffix(".json").read_text())["results"]
+    names = ["saved_model", "onnxruntime", "onnxruntime_int8"]
+    assert [x["system"] for x in results] == names
+    for found in results:
+      assert min(found["tokens_per_second"]) > 0
+      assert 2**24 < found["facts"]["peak_bytes"] < 2**32
+    exact, same, rounded = (x["results"][0] for x in results)
+    assert abs(exact - same) < 1e-6 < abs(exact - rounded) < 0.05
     assert path.with_suffix(".md").exists()
+
+
+def _row(task, is_sea):
+  """Returns a row of a table, whose label says whether the sea is in it."""
+  words = ["a", "day", "at", "sea" if is_sea else "home", "was", "warm"]
+  if task == "token_classification":
+    tags = ["B-X" if word == "sea" else "O" for word in words]
+    return {"tokens": words, "tags": tags}
+  label = {
+    "text_classification": ("dry", "wet")[is_sea],
+    "text_multi_label": ["all", "wet"][: 1 + is_sea],
+    "text_regression": 50 + 7 * is_sea,
+  }
+  return {"text": " ".join(words), "label": label[task]}
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize(
+  "task, metric",
+  [
+    ("text_classification", "accuracy"),
+    ("text_multi_label", "macro_f1"),
+    ("text_regression", "pearson"),
+    ("token_classification", "f1"),
+  ],
+)
+def test_two_systems_are_fine_tuned(
+  task, metric, tmp_path, monkeypatch, peer_python
+):
+  python = pathlib.Path(peer_python("huggingface"))
+  monkeypatch.setattr(turns, "PEERS_DIR", python.parents[2])
+  run = toy_runs.write_pretrained(str(tmp_path / "run"))
+  lines = [json.dumps(_row(task, i % 3 == 1)) + "\n" for i in range(48)]
+  for split, count in (("train", 48), ("dev", 12), ("test", 9)):
+    (tmp_path / f"{split}.jsonl").write_text("".join(lines[:count]))
+  flags = [f"--{x}_file={tmp_path}/{x}.jsonl" for x in ("train", "dev", "test")]
+  flags += [f"--task={task}", f"--init_checkpoint={run}", "--eval_steps=30"]
+  flags += ["--num_train_steps=60", "--learning_rate=5e-3"]
+  options = turns.Options(
+    repeats=1,
+    systems=["hf_finetuned", "hf_frozen"],
+    finetuning_flags=" ".join([*flags, "--max_seq_length=16"]),
+    output_dir=str(tmp_path),
+  )
+  finetuning.run("finetuning", options)
+  path = tmp_path / f"finetuning-{task}-s16-b32-float32.json"
+  results = json.loads(path.read_text())["results"]
+  names = ["official_albert", "hf_finetuned", "hf_frozen"]
+  assert [x["system"] for x in results] == names
+  for found in results:
+    assert found["step"] in (30, 60) and found["seed"] == 1
+    assert found["dev"][metric] > 0.95 and found["test"][metric] > 0.95
 
 
 @pytest.mark.heavy

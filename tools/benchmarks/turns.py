@@ -30,10 +30,11 @@ _MALLOC_TUNED = {
   "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
   "MALLOC_TOP_PAD_": str(1 << 28),
 }
+PROGRAMS = "official_albert.tools.benchmarks.peers"
 PEERS_DIR = pathlib.Path("~/.cache/official_albert/peers").expanduser()
 _REQUIREMENTS = pathlib.Path(__file__).parent / "peers/requirements"
 # Where the top-level package is, also in a clone, where tools is a link.
-_ROOT = pathlib.Path(__file__).absolute().parents[3]
+ROOT = pathlib.Path(__file__).absolute().parents[3]
 # Untimed steps. The first includes compilation.
 _WARMUP_STEPS = 3
 
@@ -59,6 +60,11 @@ class Options:
     "", "Text for records; see create_pretraining_data.", is_path=True
   )
   spm_model_file: str = setting("", "SentencePiece model.", is_path=True)
+  finetuning_flags: str = setting(
+    "",
+    "Flags of tools.run_finetuning, with --task, its data and "
+    "--init_checkpoint; --repeats is the number of seeds, from 1.",
+  )
   output_dir: str = setting(
     "", "Folder for tables and raw numbers; default: print only.", is_path=True
   )
@@ -87,7 +93,7 @@ class System(NamedTuple):
 
   def python(self) -> str:
     """Returns its interpreter, or raises ValueError with how to install it."""
-    if self.program != "huggingface":
+    if not self.program.startswith("huggingface"):
       return sys.executable
     # The only Python for which all of the requirements have packages.
     return command_line.find_environment(
@@ -102,18 +108,24 @@ SYSTEMS = {
   "xla": System("ours", settings={"xla": True}),
   "no_chains": System("ours", settings={"compile_chains": False}),
   "saved_model": System("exports"),
+  "onnxruntime": System("onnx_files", "none"),
+  "onnxruntime_int8": System("onnx_files", "int8"),
   # As users run it, then with more and more tuning.
   "hf_eager": System("huggingface", "eager"),
   "hf_sdpa": System("huggingface", "sdpa"),
   "hf_sdpa_malloc": System("huggingface", "sdpa", _MALLOC_TUNED),
   "hf_tuned": System("huggingface", "tuned", _MALLOC_TUNED),
   "hf_compiled": System("huggingface", "compiled", _MALLOC_TUNED),
+  # Of finetuning; see the program.
+  "hf_finetuned": System("huggingface_finetuning"),
+  "hf_frozen": System("huggingface_finetuning", "frozen"),
 }
 DEFAULTS = {
   "step": ["official_albert"],
   "memory": ["official_albert", "recompute", "no_chains"],
   # Without the one that needs a C++ compiler (torch.compile gains little).
   "peers": ["official_albert", "hf_eager", "hf_sdpa", "hf_tuned"],
+  "finetuning": ["hf_finetuned"],
   "serving": ["saved_model", "hf_eager", "hf_sdpa", "hf_sdpa_malloc"],
 }
 
@@ -163,10 +175,10 @@ class Peer:
       "TF_FORCE_GPU_ALLOW_GROWTH": "true",
       **system.environment,
     }
-    module = f"official_albert.tools.benchmarks.peers.{system.program}"
+    module = f"{PROGRAMS}.{system.program}"
     self._process = subprocess.Popen(
       [system.python(), "-m", module, json.dumps(dataclasses.asdict(workload))],
-      cwd=_ROOT,
+      cwd=ROOT,
       env=environment,
       stdin=subprocess.PIPE,
       stdout=subprocess.PIPE,

@@ -1,0 +1,137 @@
+"""Fine-tunes here and with Hugging Face's model: same settings, ids and seeds.
+
+Each of --repeats seeds is a run of tools.run_finetuning, whose run.json has the
+settings for the others. The task here scores all systems, and chooses the
+checkpoint of each.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shlex
+import subprocess
+import tempfile
+from typing import Any, Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from official_albert import checkpoints, files, runs
+from official_albert.tasks import common, registry, trained_run
+from official_albert.tools.benchmarks import data, turns
+
+_HEADS = (*registry.TEXT_HEADS, registry.TAGS_HEAD)
+# As the others have them.
+_SAME = ["--optimizer=adamw", "--bias_correction"]
+_SAME.append("--learning_rate_decay=original")
+
+
+def run(benchmark: str, options: turns.Options) -> None:
+  """Trains, prints a table, and saves it if there is a folder."""
+  flags = shlex.split(options.finetuning_flags)
+  given = dict(x.lstrip("-").partition("=")[::2] for x in flags)
+  name, source = given.get("task", ""), given.get("init_checkpoint", "")
+  kind = registry.TASKS.get(name)
+  if not (source and kind and kind.head in _HEADS):
+    raise ValueError(
+      "--finetuning_flags needs --init_checkpoint, and the --task of texts or "
+      "of tags."
+    )
+  systems = options.systems or turns.DEFAULTS[benchmark]
+  pythons = {system: turns.SYSTEMS[system].python() for system in systems}
+  results: list[dict[str, Any]] = []
+  with tempfile.TemporaryDirectory() as folder:
+    convert = f"--input={source}", f"--output={folder}/hf"
+    data.run_program("convert_checkpoint", "--to=hf", *convert)
+    for seed in range(1, 1 + options.repeats):
+      own, output = f"{folder}/{seed}", f"{folder}/found.npz"
+      data.run_program(
+        *("run_finetuning", f"--precision={options.precision}", *flags),
+        *(*_SAME, f"--random_seed={seed}", f"--output_dir={own}"),
+      )
+      best: Any = runs.read_best(own)
+      first = {"system": "official_albert", "seed": seed, "step": best["step"]}
+      results.append({**first, **trained_run.read_results(own)})
+      task = _open_task(given, own)
+      settings = {
+        **runs.read_run(own)["settings"],
+        **_write_rows(task, f"{folder}/rows.json"),
+        **{"model": f"{folder}/hf", "output_file": output},
+      }
+      for system, python in pythons.items():
+        program, settings["variant"], *_ = turns.SYSTEMS[system]
+        line = [python, "-m", f"{turns.PROGRAMS}.{program}"]
+        subprocess.run(
+          [*line, json.dumps(settings)], cwd=turns.ROOT, check=True
+        )
+        found = _choose(task, dict(np.load(output)))
+        results.append({"system": system, "seed": seed, **found})
+  workload = turns.Workload(
+    {"source": source, "flags": flags},
+    *(settings["train_batch_size"], task.max_seq_length, options.precision),
+    settings=settings,
+  )
+  options = dataclasses.replace(options, preset=name)
+  turns.report(options, benchmark, workload, results, [*map(_row, results)])
+
+
+def _row(result: Mapping[str, Any]) -> dict[str, str]:
+  """Returns a row of the table, with metrics in percent."""
+  row = {}
+  for key, value in result.items():
+    for name, number in value.items() if isinstance(value, dict) else ():
+      if not name.endswith(common.THRESHOLD):
+        row[f"{key}, {name}"] = f"{100 * number:.1f}"
+    if not isinstance(value, dict):
+      row[key] = str(value)
+  return row
+
+
+def _open_task(given: Mapping[str, str], model_dir: str) -> Any:
+  """Returns the task of a run on the data that its flags name."""
+  run = trained_run.read(model_dir)
+  values: dict[str, Any] = {"labels": run.labels}
+  for field in dataclasses.fields(common.TaskOptions):
+    kind: Any = type(field.default)
+    if field.name in given and kind in (str, int, float):
+      values[field.name] = kind(given[field.name])
+  with checkpoints.open(model_dir) as checkpoint:
+    file: Any = checkpoint.choose_tokenizer()
+    options = common.TaskOptions(**values, tokenizer=file.open())
+  return registry.make_task(run.task, options)
+
+
+def _write_rows(task: Any, path: str) -> dict[str, Any]:
+  """Writes the features by split; returns what the labels mean."""
+  tests = [x for x in task.test_splits if task.has_split(x)]
+  tests = [x for x in tests if task.is_labeled(x)]
+  splits = ("train", *task.eval_splits, *tests)
+  rows = {split: [*task.features(split)] for split in splits}
+  files.write_json(path, rows, default=lambda x: x.tolist())
+  mean, std = 0.0, 1.0
+  if task.name.endswith("regression"):  # Standardizes; STS-B does not.
+    mean, std = (float(f(task.gold("train"))) for f in (np.mean, np.std))
+  return {
+    **{"rows": path, "max_seq_length": task.max_seq_length},
+    **{"classes": len(task.labels or "1"), "mean": mean, "std": std},
+    "is_tagging": task.head.kind == registry.TAGS_HEAD,
+  }
+
+
+def _choose(task: Any, found: Mapping[str, np.ndarray]) -> dict[str, Any]:
+  """Returns the step and the metrics of the best evaluation on dev data."""
+
+  def score(split: str, step: int) -> dict[str, float]:
+    logits = tf.constant(found[f"{split} {step}"])
+    ids = tf.zeros(logits.shape[:2], tf.int32)
+    batch = {"example_id": tf.range(len(logits)), "input_ids": ids}
+    predictions = task.predictions(None, {"logits": logits}, batch)
+    arrays = {name: value.numpy() for name, value in predictions.items()}
+    return task.score_answers(split, task.answers(split, arrays))
+
+  splits, steps = zip(*(key.split() for key in found))
+  first, metric = task.eval_split, task.best_metric
+  best = max(map(int, steps), key=lambda step: score(first, step)[metric])
+  # That of the dev data chooses thresholds.
+  return {"step": best, **{x: score(x, best) for x in dict.fromkeys(splits)}}

@@ -1,0 +1,138 @@
+"""Fine-tunes Hugging Face's ALBERT in PyTorch, as a run of this project does.
+
+The argument is a JSON object that `tools.benchmarks.finetuning` makes. Model,
+loss and dropout are the library's; AdamW, the rates and windows sorted by
+length are as in tools.run_finetuning. With the `variant` "frozen", the
+projection from E to H, which the library always has, is not trained. Runs in a
+separate virtual environment; see `protocol`.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import re
+import sys
+import types
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+_WINDOW_BATCHES = 32  # As in `tfrecords.bucketed_reader`.
+_EVAL_BATCH = 64
+
+
+def main(text: str) -> None:
+  """Trains, and writes the logits of each split after each evaluation."""
+  x = types.SimpleNamespace(**json.loads(text))
+  splits = json.loads(pathlib.Path(x.rows).read_text("utf-8"))
+  train, model = splits.pop("train"), _make_model(x)
+  optimizer, schedule = _make_optimizer(x, model)
+  generator = np.random.default_rng(x.seed)
+  batches: list[np.ndarray] = []
+  found = {}
+  for step in range(1, x.num_train_steps + 1):
+    batches = batches or _epoch(x, train, generator)
+    model.train()
+    loss = model(**_batch(x, [train[i] for i in batches.pop()])).loss
+    optimizer.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), x.clip_norm)
+    optimizer.step()
+    schedule.step()
+    if step % 100 == 0:
+      print(f"step {step:,}: loss {loss.item():.4f}", flush=True)
+    if step % x.eval_steps == 0 or step == x.num_train_steps:
+      for split, rows in splits.items():
+        found[f"{split} {step}"] = _logits(x, model, rows)
+  np.savez(x.output_file, **found)
+
+
+def _make_model(x: Any) -> Any:
+  """Returns the model, whose head is random."""
+  torch.manual_seed(x.seed)
+  kind = "Token" if x.is_tagging else "Sequence"
+  model = getattr(transformers, f"AlbertFor{kind}Classification")
+  model = model.from_pretrained(
+    x.model,
+    num_labels=x.classes,
+    hidden_dropout_prob=x.albert_dropout,
+    attention_probs_dropout_prob=x.albert_dropout,
+    classifier_dropout_prob=x.classifier_dropout,
+  )
+  if x.variant == "frozen":
+    projection = model.albert.encoder.embedding_hidden_mapping_in
+    projection.requires_grad_(False)
+  return model
+
+
+def _make_optimizer(x: Any, model: Any) -> tuple[Any, Any]:
+  """Returns AdamW and the schedule of its rate."""
+  named = [y for y in model.named_parameters() if y[1].requires_grad]
+  is_plain = re.compile("bias|LayerNorm|layer_norm").search
+  groups: list[Any] = [
+    {"params": [y for name, y in named if not is_plain(name)]},
+    {"params": [y for name, y in named if is_plain(name)], "weight_decay": 0.0},
+  ]
+  optimizer = torch.optim.AdamW(
+    *(groups, x.learning_rate, (x.beta_1, x.beta_2), 1e-6, x.weight_decay)
+  )
+  warmup, steps = x.num_warmup_steps, x.num_train_steps
+  return optimizer, torch.optim.lr_scheduler.LambdaLR(
+    optimizer, lambda step: step / warmup if step < warmup else 1 - step / steps
+  )
+
+
+def _epoch(x: Any, rows: list[dict], generator: Any) -> list[np.ndarray]:
+  """Returns the rows of the batches of an epoch."""
+  lengths = np.array([len(row["input_ids"]) for row in rows])
+  order, size = generator.permutation(len(rows)), x.train_batch_size
+  batches = []
+  for start in range(0, len(order), _WINDOW_BATCHES * size):
+    window = order[start : start + _WINDOW_BATCHES * size]
+    window = window[np.argsort(lengths[window], kind="stable")]
+    whole = len(window) - len(window) % size
+    batches += [window[i : i + size] for i in range(0, whole, size)]
+  generator.shuffle(batches)
+  return batches[::-1]  # They are taken from the end.
+
+
+def _batch(x: Any, rows: list[dict]) -> dict[str, torch.Tensor]:
+  """Returns padded inputs, and labels as the model takes them."""
+
+  def pad(name: str) -> torch.Tensor:
+    lists = [torch.tensor(row[name]) for row in rows]
+    return torch.nn.utils.rnn.pad_sequence(lists, batch_first=True)
+
+  if x.is_tagging:
+    labels = pad("label_ids") - 1  # 0 is no tag.
+    labels[labels < 0] = -100
+  else:
+    labels = torch.tensor([row["label_ids"] for row in rows])
+    if labels.is_floating_point():
+      labels = (labels - x.mean) / x.std
+  found = {"input_ids": pad("input_ids"), "token_type_ids": pad("segment_ids")}
+  # The padding is id 0, which no text has.
+  mask = (found["input_ids"] != 0).long()
+  return {**found, "attention_mask": mask, "labels": labels}
+
+
+def _logits(x: Any, model: Any, rows: list[dict]) -> np.ndarray:
+  """Returns <float32>[N, C], or [N, S, C] for tags."""
+  model.eval()
+  shape = (x.max_seq_length, x.classes) if x.is_tagging else (x.classes,)
+  found = np.zeros((len(rows), *shape), np.float32)
+  order = sorted(range(len(rows)), key=lambda i: len(rows[i]["input_ids"]))
+  for start in range(0, len(rows), _EVAL_BATCH):
+    part = order[start : start + _EVAL_BATCH]
+    with torch.inference_mode():
+      logits = model(**_batch(x, [rows[i] for i in part])).logits.numpy()
+    places = (part, slice(logits.shape[1])) if x.is_tagging else part
+    found[places] = logits * x.std + x.mean
+  return found
+
+
+if __name__ == "__main__":
+  main(sys.argv[1])
