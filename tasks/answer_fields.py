@@ -9,11 +9,10 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-from official_albert.tasks import tagging
+from official_albert.tasks import race, tagging
 
 # The only output of an answer to a row that the model refuses: the reason.
 ERROR = "error"
-_LETTERS = "ABCD"
 
 _Answer = Mapping[str, Any]
 
@@ -35,7 +34,7 @@ def fields_of(
     if "labels" in answer:  # "" stands for those that the text does not have.
       prediction = [name for name in answer["labels"] if name]
     if "choice" in answer:
-      labels, prediction = _LETTERS, _LETTERS[answer["choice"]]
+      labels, prediction = race.LETTERS, race.LETTERS[answer["choice"]]
     probabilities = _numbers(answer["probabilities"])
     return {
       "prediction": prediction,

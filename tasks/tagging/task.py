@@ -65,6 +65,13 @@ class TaggingTask(own_files.OwnFiles):
     if split != "train":
       rows.check_ids(split, [example.guid for example in examples])
     self.leave_out(split, invalid)
+    without = [example for example in examples if example.tags is None]
+    if 0 < len(without) < len(examples):
+      options.note(
+        f"warning: {path} is predicted, but not scored: {len(without):,} of "
+        f"its {len(examples):,} texts have no tags; the first is "
+        f"{without[0].where}"
+      )
     return self.side(examples, split) if self.is_shared(split) else examples
 
   def _check_tags(self, split: str, example: examples_lib.TaggedText) -> None:

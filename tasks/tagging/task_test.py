@@ -267,6 +267,18 @@ def test_training_texts_in_the_dev_file_are_counted(make, tmp_path):
   assert f"{other}, line 3, which is {tmp_path}/a.conll, line 16" in note
 
 
+def test_what_is_not_scored_or_no_entity_is_said(make, tmp_path):
+  path = tmp_path / "b.jsonl"
+  rows = [{"tokens": ["the"], "tags": ["O"]}, {"tokens": ["sea"], "tags": None}]
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  task = make(test_file=str(path))
+  assert len(task.examples("test")) == 2 and not task.is_labeled("test")
+  assert "not scored: 1 of its 2 texts" in _NOTES[-1]
+  assert _NOTES[-1].endswith("line 2")
+  read(tmp_path, "c.conll", "the o\nsea b-sea\n")
+  assert "'b-sea' is a tag of one word" in _NOTES[-1]
+
+
 def test_records_and_losses_by_hand(make):
   task = make()
   assert task.labels == ("O", "B-rain", "I-rain", "B-sea", "I-sea")
