@@ -96,14 +96,16 @@ class AlbertConfig:
   # Whether there is a projection E -> H even if E = H, as in all Hugging Face
   # models. If E != H, there always is one.
   always_project_embedding: bool = False
+  # Rank R of the differences between the applications of a shared block (LoRA,
+  # see modeling/adapters.py); 0 for none, as in every release.
+  adapter_rank: int = setting(0, least=0)
 
   def __post_init__(self):
     settings.check(self)
-    blocks = self.num_hidden_layers * self.inner_group_num
-    if blocks > _MOST_BLOCKS:
+    if self.num_blocks > _MOST_BLOCKS:
       raise ValueError(
         f"num_hidden_layers * inner_group_num must be at most {_MOST_BLOCKS:,},"
-        f" got {blocks}: correct it."
+        f" got {self.num_blocks}: correct it."
       )
     if self.hidden_size % self.num_attention_heads:
       raise ValueError(
@@ -116,6 +118,16 @@ class AlbertConfig:
         f"num_hidden_groups {self.num_hidden_groups} exceeds "
         f"num_hidden_layers {self.num_hidden_layers}: some groups would never "
         "be used."
+      )
+    if self.adapter_rank and self.sharing != "all":
+      raise ValueError(
+        f"adapter_rank {self.adapter_rank} is for layers that share all their "
+        f"weights, but sharing is {self.sharing!r}: choose all, or rank 0."
+      )
+    if self.adapter_rank > self.hidden_size:
+      raise ValueError(
+        f"adapter_rank {self.adapter_rank} exceeds hidden_size "
+        f"{self.hidden_size}: choose a lower one, of which few suffice."
       )
     if self.parameter_count() > _MOST_PARAMETERS:
       raise ValueError(
@@ -175,6 +187,8 @@ class AlbertConfig:
       del values["sharing"]
     if not self.always_project_embedding:
       del values["always_project_embedding"]
+    if not self.adapter_rank:
+      del values["adapter_rank"]
     return values
 
   def to_json_file(self, path: str) -> None:
@@ -187,6 +201,11 @@ class AlbertConfig:
     return (
       self.embedding_size != self.hidden_size or self.always_project_embedding
     )
+
+  @property
+  def num_blocks(self) -> int:
+    """The number of applied blocks."""
+    return self.num_hidden_layers * self.inner_group_num
 
   def group_of_layer(self, layer: int) -> int:
     """Returns the group whose parameters `layer` uses.
@@ -214,17 +233,18 @@ class AlbertConfig:
     """Returns the same model with another number of applied layers.
 
     Raises:
-      ValueError: the layers do not share all parameters, so the depth is
-        fixed; or the depth is less than 1.
+      ValueError: the layers do not share all parameters or have adapters, so
+        the depth is fixed; or the depth is less than 1.
     """
     if num_hidden_layers == self.num_hidden_layers:
       return self
-    if self.sharing != "all" or self.num_hidden_groups > 1:
+    own = f", adapter_rank {self.adapter_rank}" if self.adapter_rank else ""
+    if self.sharing != "all" or self.num_hidden_groups > 1 or own:
       raise ValueError(
         f"a model with sharing {self.sharing!r}, {self.num_hidden_groups} "
-        f"groups and {self.num_hidden_layers} layers cannot have "
+        f"groups{own} and {self.num_hidden_layers} layers cannot have "
         f"{num_hidden_layers}: another depth requires one group whose layers "
-        "share everything."
+        "share everything, without adapters."
       )
     return dataclasses.replace(self, num_hidden_layers=num_hidden_layers)
 
@@ -268,6 +288,7 @@ class AlbertConfig:
     i = self.intermediate_size
     attentions = self.num_sets("attention") * self.inner_group_num
     ffns = self.num_sets("ffn") * self.inner_group_num
+    adapters = self.num_blocks * self.adapter_rank * (8 * h + 2 * i)
     return {
       "word_embeddings": v * e,
       "position_embeddings": self.max_position_embeddings * e,
@@ -276,6 +297,7 @@ class AlbertConfig:
       "attention": attentions * 4 * (h * h + h),
       "ffn": ffns * ((h * i + i) + (i * h + h)),
       "layer_norms": 2 * e + (attentions + ffns) * 2 * h,
+      **({"adapters": adapters} if adapters else {}),
       "pooler": h * h + h,
     }
 
@@ -292,14 +314,18 @@ class AlbertConfig:
     operations. The last block computes `last_rows` positions; None means all.
     """
     s, e, h = sequence_length, self.embedding_size, self.hidden_size
+    r = 2 * self.adapter_rank
     # Keys and values are computed at all positions, everything else per row.
-    keys_and_values = 4 * s * h * h
+    keys_and_values = 4 * s * h * h + s * r * 3 * h
     row = 4 * h * h + 4 * s * h + 4 * h * self.intermediate_size
-    blocks = self.num_hidden_layers * self.inner_group_num
+    row += r * (5 * h + 2 * self.intermediate_size)
+    blocks = self.num_blocks
     rows = blocks * s if last_rows is None else (blocks - 1) * s + last_rows
     projection = 2 * s * e * h if self.has_projection else 0
     pooler = 2 * h * h
-    return projection + blocks * keys_and_values + rows * row + pooler
+    flops = projection + blocks * keys_and_values + rows * row + pooler
+    # A of query, key and value is multiplied by once more at these positions.
+    return flops + (last_rows or 0) * r * h
 
   def pretraining_flops(self, sequence_length: int, predictions: int) -> int:
     """Returns the floating-point operations of pretraining on one sequence.

@@ -124,6 +124,10 @@ def test_keys_without_effect_are_ignored():
     ({"hidden_act": "gelu_new"}, "gelu_erf"),
     ({"sharing": "atention"}, "sharing is 'atention', but .* attention"),
     ({"always_project_embedding": 1}, "is 1, but must be true or false"),
+    ({"adapter_rank": -1}, "adapter_rank is -1, but must be from 0 to"),
+    ({"adapter_rank": 2.5}, "adapter_rank is 2.5, but must be an integer"),
+    ({"adapter_rank": 769}, "adapter_rank 769 exceeds hidden_size 768: choose"),
+    ({"adapter_rank": 2, "sharing": "ffn"}, "rank 2 .* sharing is 'ffn': choo"),
   ],
 )
 def test_bad_values_are_refused(changes, message):
@@ -144,6 +148,15 @@ def test_always_project_embedding():
   assert flops == 2 * 7 * 768 * 768
 
 
+def test_adapter_rank_is_written_if_it_is_not_0():
+  assert "adapter_rank" not in BASE.to_dict()
+  config = dataclasses.replace(BASE, adapter_rank=2)
+  assert AlbertConfig.from_dict(config.to_dict()) == config
+  # 3% of ALBERT base.
+  added = config.parameter_count() - BASE.parameter_count()
+  assert added == config.parameters_by_part()["adapters"] == 294_912
+
+
 def test_at_depth_requires_full_sharing():
   config = AlbertConfig(num_hidden_layers=5, inner_group_num=2)
   for depth in (1, 3, 48):
@@ -154,6 +167,7 @@ def test_at_depth_requires_full_sharing():
   for changes, kind in (
     (dict(num_hidden_groups=2), "sharing 'all', 2 groups"),
     (dict(sharing="attention"), "sharing 'attention', 1 groups"),
+    (dict(adapter_rank=7), "sharing 'all', 1 groups, adapter_rank 7"),
   ):
     own = dataclasses.replace(config, **changes)
     assert own.at_depth(5) is own
@@ -194,3 +208,10 @@ def test_forward_flops():
   row = 2 * (2 * 3 * 3) + 2 * (2 * s * 3) + 2 * (2 * 3 * 5)
   assert config.forward_flops(s, last_rows=1) == expected - 3 * row
   assert config.forward_flops(s, last_rows=s) == expected
+  # A and B of query, key and value, of the attention's output, and of the FFN.
+  adapted = dataclasses.replace(config, adapter_rank=2)
+  expected += 2 * 2 * s * 2 * ((3 + 9) + (3 + 3) + (3 + 5) + (5 + 3))
+  assert adapted.forward_flops(s) == expected
+  # That of one row; x A of the query is a product of its own.
+  row += 2 * 2 * ((0 + 3) + (3 + 3) + (3 + 5) + (5 + 3))
+  assert adapted.forward_flops(s, 1) == expected - 3 * row + 2 * 2 * 3

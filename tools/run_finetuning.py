@@ -121,6 +121,8 @@ def open_run(
   run = None if _DO_TRAIN.value else trained_run.read(model_dir)
   source = model_dir if run else training_flags.INIT_CHECKPOINT.value
   config, tokenizer = task_flags.find_encoder(source)
+  if not run:
+    config = training_flags.with_adapters(config)
   # TPUs need batches of one length.
   one_length = device_flags.DISTRIBUTION.value == "tpu"
   task = task_flags.make_task(name, tokenizer, run, one_length)

@@ -12,8 +12,11 @@ import shutil
 import numpy as np
 import pytest
 
+import official_albert
+from official_albert import AlbertModel
 from official_albert.tasks import common
 from official_albert.tasks.classification import glue
+from official_albert.tools.conversion import conversion
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 _TASK = "--task=text_classification"
@@ -175,6 +178,30 @@ def test_a_trained_run_evaluates_and_predicts_other_data(
     assert (model_dir / path).read_bytes() == (whole / path).read_bytes()
 
 
+def test_new_adapters_are_trained_and_served(folder, tmp_path):
+  given = [
+    *official(folder, "sst2", "--adapter_rank=3"),
+    f"--output_dir={tmp_path}/run",
+  ]
+  (out,) = run(given)
+  assert "variables matched, 2 missing" in out  # Of the head.
+  assert "new adapters of rank 3 begin without a difference" in out
+  assert read(tmp_path, "run", "albert_config.json")["adapter_rank"] == 3
+  # The same command resumes; the run's rank needs no flag to predict.
+  again, predicted = run(given, [*given, "--adapter_rank=0", "--nodo_train"])
+  assert "the run is finished" in again and "wrote " in predicted
+  kept, merged = tmp_path / "run", tmp_path / "merged"
+  conversion.convert("hf", str(kept), str(merged))
+  variables = AlbertModel.from_checkpoint(str(kept)).encoder.adapters.variables
+  assert all(variable.numpy().any() for variable in variables)
+  texts = ["a cold day", "the sea was sunny"]
+  a, b = (official_albert.load(str(x)).classify(texts) for x in (kept, merged))
+  for one, other in zip(a, b):
+    assert [*one.probabilities.values()] == pytest.approx(
+      [*other.probabilities.values()], abs=1e-6
+    )
+
+
 # Changes of a command (the last value of a flag counts), and what is named.
 _REFUSALS = [
   (["--init_checkpoint=F/"], "holds no checkpoint"),
@@ -194,6 +221,7 @@ _REFUSALS = [
   (["--num_train_steps=3"], "exclude each other: give one"),
   (["--nodo_train", "--nodo_eval", "--nodo_predict"], "nothing to do: set"),
   (["--nodo_train"], "is not the folder of a run"),
+  (["--adapter_rank=25"], "adapter_rank 25 exceeds hidden_size 24: choose"),
 ]
 _PAIRS = [f"--{split}_file=F/pairs.tsv" for split in _SPLITS]
 _FOREIGN = ["--train_file=F/foreign.tsv", "--dev_file=F/foreign.tsv"]
@@ -208,6 +236,7 @@ _REFUSALS_OF_A_RUN = [
   (_FOREIGN, "data.settings.labels was ['bad', 'good'] at the last start"),
   (["--learning_rate=0.01"], "learning_rate was 0.003 at the last start and"),
   (["--num_train_epochs=11"], "--allow_changed_settings to continue"),
+  (["--adapter_rank=2"], "holds a run with adapter_rank 0, but"),
   (["--albert_dropout=0.5"], "holds a run with hidden_dropout_prob 0.0, but"),
   (["--nodo_train", *_SHARE], "was not trained with --dev_share=0.2"),
   (["--nodo_train", "--task=text_regression"], "--task=text_classification"),

@@ -155,6 +155,7 @@ def make_tasks(num_phases: int, start: str):
     )
   config = model_config(folders[0], start)
   config = config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
+  config = training_flags.with_adapters(config)
   return task_lib.make_tasks(
     config,
     folders,

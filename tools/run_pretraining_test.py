@@ -98,6 +98,7 @@ def kill_at(step, *args):
       (
         *(_CONFIG, "--distribution=mirrored", "--num_devices=2"),
         *("--precision=mixed_float16", "--recompute_activations"),
+        "--adapter_rank=2",
       ),
       marks=pytest.mark.heavy,
     ),

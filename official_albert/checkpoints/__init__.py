@@ -22,6 +22,7 @@ from official_albert.checkpoints.names import HEADS, is_slot, may_lack, rows
 from official_albert.checkpoints.portable import (
   PortableCheckpoint,
   by_path,
+  merge_adapters,
   name_variables,
 )
 from official_albert.checkpoints.tokenizer_file import (

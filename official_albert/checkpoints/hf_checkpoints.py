@@ -92,7 +92,8 @@ _FIXED: Mapping[str, Any] = {
 _SAME = tuple(
   field.name
   for field in dataclasses.fields(modeling.AlbertConfig)
-  if field.name not in ("hidden_act", "sharing", "always_project_embedding")
+  if field.name
+  not in ("hidden_act", "sharing", "always_project_embedding", "adapter_rank")
 )
 # Of those with one value.
 _WRITTEN = ("layer_norm_eps", "position_embedding_type", "model_type")

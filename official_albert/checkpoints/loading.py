@@ -204,7 +204,7 @@ def fill(
   Args:
     model: the model (see `tf1_variables`). It must have the checkpoint's
       configuration. If all layers share their weights, the number of layers may
-      differ.
+      differ. Adapters that the checkpoint lacks begin anew.
     checkpoint: the opened checkpoint.
     head: the meaning of the outputs of a model that will be trained. It is
       compared with that of the checkpoint's head. If the classes are the same,
@@ -225,6 +225,11 @@ def fill(
       f"{source} has sharing={checkpoint.config.sharing!r}, but the model has "
       f"sharing={config.sharing!r}: choose the same."
     )
+  if (rank := checkpoint.config.adapter_rank) not in (0, config.adapter_rank):
+    raise ValueError(
+      f"{source} has adapters of rank {rank}, but the model has adapter_rank="
+      f"{config.adapter_rank}: choose the same."
+    )
   matched = []
   for name in sorted({*stored} & {*variables}):
     found, own = list(stored[name].shape), variables[name].shape.as_list()
@@ -235,7 +240,13 @@ def fill(
         f"{name} has shape {found} in {source} but {own} in the model: the "
         "checkpoint is of another size or vocabulary."
       )
-  notes, rows = list(checkpoint.notes), None
+  notes, rows, new = list(checkpoint.notes), None, []
+  if config.adapter_rank and not rank:
+    new = [name for name in variables if name.startswith(names.ADAPTERS)]
+    notes.append(
+      f"new adapters of rank {config.adapter_rank} begin without a difference "
+      "between the layers: A is random, B is zero."
+    )
   if head and _HEAD[0] in stored:
     rows, note = _match(Head(checkpoint.head, checkpoint.labels), head)
     if rows is None:
@@ -250,6 +261,9 @@ def fill(
     classifier.set_target_scale(
       scaled.get(portable.TARGET_SCALE, np.zeros(2)), keep_outputs=False
     )
+  for name in new:  # The model may have been trained before.
+    if name.endswith("_b"):
+      variables[name].assign(tf.zeros_like(variables[name]))
   for name in matched:
     value = np.asarray(scaled.get(name, stored[name]))
     variables[name].assign(value[rows] if rows and name in _HEAD else value)
@@ -258,7 +272,7 @@ def fill(
     classifier.set_target_scale(own_scale, keep_outputs=True)
   return LoadReport(
     matched=tuple(matched),
-    missing=tuple(sorted({*variables} - {*matched})),
+    missing=tuple(sorted({*variables} - {*matched, *new})),
     unexpected=tuple(
       name
       for name in sorted({*stored} - {*variables} - {names.GLOBAL_STEP})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -74,6 +75,43 @@ def test_checkpoints_of_other_models(tmp_path):
   assert "not loaded: bert" in str(report)
   with pytest.raises(ValueError, match="sharing='all', but the model has"):
     checkpoints.load_tf1_checkpoint(golden_model(sharing="ffn"), _ONE_GROUP)
+
+
+def test_adapters_that_a_checkpoint_lacks_begin_anew(tmp_path):
+  plain, model = golden_model(), golden_model(adapter_rank=5)
+  adapters = model.encoder.adapters
+  for variable in adapters.variables:
+    variable.assign(tf.ones_like(variable))
+  (tmp_path / "only").mkdir()  # Without a configuration beside the weights.
+  for end in ("index", "data-00000-of-00001"):
+    shutil.copy(f"{_ONE_GROUP}.{end}", tmp_path / "only")
+  path = str(tmp_path / "only" / "model.ckpt")
+  for each in (plain, model):
+    report = checkpoints.load_tf1_checkpoint(each, path)
+    assert not report.missing and len(report.matched) == 25
+  assert "new adapters of rank 5 begin without a difference" in str(report)
+  assert (
+    adapters.ffn_a.numpy() == 1
+  ).all() and not adapters.ffn_b.numpy().any()
+  inputs = toy_models.golden_inputs("one_group")
+  np.testing.assert_array_equal(
+    *(x(inputs)["pooled_output"] for x in (plain, model))
+  )
+  # Of a checkpoint that has them, all values are read.
+  for number, variable in enumerate(adapters.variables):
+    variable.assign(tf.fill(variable.shape, number + 1.5))
+  own = tf.train.Checkpoint(model=model).write(str(tmp_path / "own"))
+  other = golden_model(adapter_rank=5)
+  report = checkpoints.load_tf1_checkpoint(other, own)
+  assert len(report.matched) == 33 and not report.missing + report.unexpected
+  for a, b in zip(adapters.variables, other.encoder.adapters.variables):
+    np.testing.assert_array_equal(a, b)
+  model.config.to_json_file(str(tmp_path / "albert_config.json"))
+  before = plain.get_weights()
+  for wrong in (plain, golden_model(adapter_rank=4)):
+    with pytest.raises(ValueError, match="of rank 5, but .* adapter_rank=[04]"):
+      checkpoints.load_tf1_checkpoint(wrong, own)
+  np.testing.assert_equal(plain.get_weights(), before)
 
 
 # The choice of a model's weights.

@@ -24,8 +24,8 @@ class Row:
     own: the attribute path in a model of this package whose encoder is its
       attribute `albert`. It is also the name in this package's checkpoints.
     hf: the name in a Hugging Face folder; "" if there is no such weight.
-    shape: the dimensions of the TF1 variable. V, E, T, P, H and I are sizes of
-      the configuration, C is the number of classes.
+    shape: the dimensions of the TF1 variable. V, E, T, P, H, I and R (rank)
+      are sizes of the configuration, C is the number of classes, L of blocks.
   """
 
   tf1: str
@@ -49,8 +49,11 @@ class Row:
       "P": config.max_position_embeddings,
       "H": config.hidden_size,
       "2H": 2 * config.hidden_size,
+      "3H": 3 * config.hidden_size,
       "I": config.intermediate_size,
       "C": classes,
+      "L": config.num_blocks,
+      "R": config.adapter_rank,
     }
     return tuple(sizes.get(size, size) for size in self.shape)
 
@@ -60,6 +63,9 @@ class Row:
     tf1, own, hf = (name.format(g=group, i=inner) for name in names)
     return Row(tf1, own, hf, self.shape)
 
+
+# How the names of adapters begin, here and thus in a portable checkpoint.
+ADAPTERS = "albert/encoder/adapters/"
 
 # The weights of each kind of layer: the name's suffix in TF1 and in this
 # package, the suffix in Hugging Face, and which of the layer's dimensions the
@@ -142,6 +148,17 @@ _FFN = _rows(
   "albert/encoder/ffns/{g}/{i}/",
   _HF_BLOCK,
 )
+# Of all applied blocks; other programs have no names for them.
+_ADAPTERS = tuple(
+  Row(name := f"{ADAPTERS}{kernel}_{x}", name, "", ("L", *shape))
+  for kernel, inputs, outputs in (
+    ("attention", "H", "3H"),
+    ("attention_output", "H", "H"),
+    ("ffn", "H", "I"),
+    ("ffn_output", "I", "H"),
+  )
+  for x, shape in (("a", (inputs, "R")), ("b", ("R", outputs)))
+)
 _POOLER = _rows("dense  bert/pooler/dense  albert/pooler  albert.pooler  H H")
 _MASKED_LM = _rows(
   """
@@ -204,7 +221,8 @@ def rows(config: modeling.AlbertConfig, *heads: str) -> tuple[Row, ...]:
     for row in layers
   ]
   of_heads = (row for head in heads for row in HEADS[head])
-  return (*_EMBEDDING, *projection, *blocks, *_POOLER, *of_heads)
+  adapters = _ADAPTERS if config.adapter_rank else ()
+  return (*_EMBEDDING, *projection, *blocks, *adapters, *_POOLER, *of_heads)
 
 
 def has_head(head: str, tf1_names: Container[str]) -> bool:
@@ -236,10 +254,11 @@ def check_groups(config: modeling.AlbertConfig, source: str) -> None:
   group of a layer in floating point. `source` is the origin of the model.
   """
   layers, groups = config.num_hidden_layers, config.num_hidden_groups
-  if config.sharing != "all":
+  if config.sharing != "all" or config.adapter_rank:
     raise ValueError(
-      f"{source} has sharing={config.sharing!r}, but Hugging Face and "
-      "google-research/albert always share whole layers."
+      f"{source} has sharing={config.sharing!r} and adapter_rank="
+      f"{config.adapter_rank}, but Hugging Face and google-research/albert "
+      "always share whole layers."
     )
   for i in range(layers):
     theirs = {int(i / layers * groups), int(i / (layers / groups))}

@@ -25,6 +25,16 @@ _SLOT = "/.OPTIMIZER_SLOT/optimizer/"
 # How the names of an encoder's weights begin: in TF1, here, in Hugging Face.
 _ENCODER = ("bert/", "albert/", "albert.")
 
+# The kernels of a block, and which columns of which adapter belong to each.
+_ADAPTED = {
+  "attention_1/self/query/kernel": ("attention", 0),
+  "attention_1/self/key/kernel": ("attention", 1),
+  "attention_1/self/value/kernel": ("attention", 2),
+  "attention_1/output/dense/kernel": ("attention_output", 0),
+  "ffn_1/intermediate/dense/kernel": ("ffn", 0),
+  "ffn_1/intermediate/output/dense/kernel": ("ffn_output", 0),
+}
+
 # np.ndarray, a NumPy scalar, or tensor_bundle.LazyArray.
 Array = Any
 
@@ -291,3 +301,36 @@ def select(
         "configuration: they belong to different models."
       )
   return result
+
+
+def merge_adapters(checkpoint: PortableCheckpoint) -> PortableCheckpoint:
+  """Returns the equal model without adapters: each layer has its own group.
+
+  Its kernels are W + A B, in float32. Optimizer state of the blocks is left
+  out. A checkpoint without adapters is returned as it is.
+  """
+  config, stored = checkpoint.config, checkpoint.tensors
+  if not config.adapter_rank:
+    return checkpoint
+  own, block = checkpoint_names.ADAPTERS, "bert/encoder/transformer/group_"
+  others = [name for name in stored if not name.startswith((own, block))]
+  tensors = {name: stored[name] for name in others}
+  for index in range(config.num_blocks):
+    layer, inner = divmod(index, config.inner_group_num)
+    old = f"{block}{config.group_of_layer(layer)}/inner_group_{inner}/"
+    new = f"{block}{layer}/inner_group_{inner}/"
+    for name, value in stored.items():
+      part = name.removeprefix(old)
+      if part == name or checkpoint_names.is_slot(name):
+        continue
+      if part in _ADAPTED:
+        kernel, place = _ADAPTED[part]
+        pair = (np.asarray(stored[f"{own}{kernel}_{x}"]) for x in "ab")
+        a, b = (stack[index] for stack in pair)  # [I, R], [R, O or 3 * O]
+        parts = np.split(b, b.shape[1] // value.shape[1], axis=1)
+        value = np.asarray(value) + a @ parts[place]
+      tensors[new + part] = value
+  merged = dataclasses.replace(
+    config, adapter_rank=0, num_hidden_groups=config.num_hidden_layers
+  )
+  return dataclasses.replace(checkpoint, config=merged, tensors=tensors)

@@ -87,6 +87,8 @@ def read(
   config = default_config
   if config_file:
     config = modeling.AlbertConfig.from_json_file(config_file)
+  elif not any("encoder/adapters/" in str(portable.path_of(x)) for x in found):
+    config = dataclasses.replace(config, adapter_rank=0)  # The model gets new.
   folder = runs.recorded_folder(folders)
   record: Mapping[str, Any] = runs.read_run(folder) if folder else {}
   data = record.get("data", {})

@@ -3,7 +3,7 @@
 Layer i of L applies the blocks of group i * groups // L. With sharing "all",
 the layers of a group share whole blocks. With "attention" or "ffn", they share
 only that sublayer. With "none", they share nothing, as in BERT (paper, Table
-4).
+4). With an `adapter_rank`, they share everything but a low-rank difference.
 
 Reference: google-research/albert modeling.py (transformer_model).
 """
@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.python.ops import control_flow_util
 
 from official_albert import config as config_lib
-from official_albert.modeling import layers, transformer_block
+from official_albert.modeling import adapters, layers, transformer_block
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -56,6 +56,11 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     # group shares its attention, else a layer. The same holds for ffns.
     self.attentions = sets(transformer_block.SelfAttention, "attention")
     self.ffns = sets(transformer_block.FeedForward, "ffn")
+    self.adapters = None
+    if config.adapter_rank:
+      self.adapters = adapters.Adapters(
+        config, name="adapters", dtype=self.dtype_policy
+      )
 
   @property
   def sublayers(self) -> list[tf.keras.layers.Layer]:
@@ -86,7 +91,16 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     for sublayer in dict.fromkeys(s for block in self.blocks() for s in block):
       with tf.name_scope(sublayer.name):
         sublayer.build(input_shape)
+    if self.adapters:
+      with tf.name_scope(self.adapters.name):
+        self.adapters.build(input_shape)
     super().build(input_shape)
+
+  def adapters_of_blocks(self) -> list[Any]:
+    """Returns `Adapters.of_blocks`, of empty tuples if there are none."""
+    if self.adapters:
+      return self.adapters.of_blocks()
+    return [((), ())] * self.config.num_blocks
 
   @layers.without_autograph
   def call(
@@ -124,12 +138,16 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     uses = collections.Counter(s for block in blocks for s in block)
     weights = {s: s.weights_for(n, training) for s, n in uses.items()}
     functions = {b: self._block_function(b, training) for b in set(blocks)}
+    own = self.adapters_of_blocks()
     outputs = []
     for index, block in enumerate(blocks):
       seed = layers.fold_in(dropout_seed, index)
       computed = rows if index == len(blocks) - 1 else None
       apply = functools.partial(functions[block], mask, seed, computed)
-      block_weights = [weights[sublayer].pop() for sublayer in block]
+      block_weights = [
+        weights[sublayer].pop()._replace(adapters=x)
+        for sublayer, x in zip(block, own[index])
+      ]
       if training and self.recompute_activations:
         x = recomputed(apply, x, *block_weights)
       else:

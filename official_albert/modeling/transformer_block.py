@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Optional
 import tensorflow as tf
 
 from official_albert import config as config_lib
-from official_albert.modeling import fused_ops, layers
+from official_albert.modeling import adapters, fused_ops, layers
 
 
 class SublayerWeights(NamedTuple):
@@ -34,6 +34,8 @@ class SublayerWeights(NamedTuple):
   output_bias: tf.Tensor  # [H]
   gamma: tf.Tensor  # [H]
   beta: tf.Tensor  # [H]
+  # A and B of the kernel, then of the output kernel; see adapters.py.
+  adapters: tuple[tf.Tensor, ...] = ()  # [H, R], [R, O], [J, R], [R, H]
 
 
 class _Sublayer(layers.ConfiguredLayer):
@@ -89,7 +91,9 @@ class _Sublayer(layers.ConfiguredLayer):
     dropout_seed: Optional[tf.Tensor],
   ) -> tf.Tensor:
     """Projects <float>[B, S, J] to [B, S, H], adds `x` and normalizes."""
-    y = layers.project(context, weights.output_kernel)  # [B, S, H]
+    y = adapters.project(
+      context, weights.output_kernel, weights.adapters[2:]
+    )  # [B, S, H]
     bias = weights.output_bias
     rate = self.config.hidden_dropout_prob
     if training and rate:
@@ -143,20 +147,23 @@ class SelfAttention(_Sublayer):
     w = weights or self.weights_for(1, training)[0]
     heads, compiled = self.config.num_attention_heads, bool(training)
 
-    def project(x, kernel, bias, parts):
-      y = layers.project(x, kernel)  # [B, S, parts * H]
+    def project(x, kernel, bias, parts, adapter):
+      y = adapters.project(x, kernel, adapter)  # [B, S, parts * H]
       return fused_ops.split_heads(y, bias, parts, heads, compiled)
 
     if rows is None:
-      q, k, v = project(x, w.kernel, w.bias, 3)  # [B, N, S, D] each
+      # [B, N, S, D] each.
+      q, k, v = project(x, w.kernel, w.bias, 3, w.adapters[:2])
     else:
       # Keys and values are needed at all positions.
       sizes = [self.config.hidden_size, 2 * self.config.hidden_size]
       q_kernel, kv_kernel = tf.split(w.kernel, sizes, axis=1)
       q_bias, kv_bias = tf.split(w.bias, sizes, axis=0)
-      k, v = project(x, kv_kernel, kv_bias, 2)  # [B, N, T, D] each
+      q_adapter, kv_adapter = adapters.split(w.adapters[:2], sizes)
+      # [B, N, T, D] each.
+      k, v = project(x, kv_kernel, kv_bias, 2, kv_adapter)
       x = tf.gather(x, rows, batch_dims=1)  # [B, Q, H]; Q is S from here on
-      (q,) = project(x, q_kernel, q_bias, 1)  # [B, N, S, D]
+      (q,) = project(x, q_kernel, q_bias, 1, q_adapter)  # [B, N, S, D]
     probs = fused_ops.attention_probs(q, k, mask, compiled)  # [B, N, S, T]
     probs = layers.seeded_dropout(
       probs,
@@ -194,6 +201,6 @@ class FeedForward(_Sublayer):
   ) -> tf.Tensor:
     """Transforms each position of <float>[B, S, H]; see `SelfAttention`."""
     w = weights or self.weights_for(1, training)[0]
-    y = layers.project(x, w.kernel)  # [B, S, I]
+    y = adapters.project(x, w.kernel, w.adapters[:2])  # [B, S, I]
     y = layers.activation(self.config.hidden_act, y, w.bias, training)
     return self._add_and_norm(y, w, x, training, dropout_seed)  # [B, S, H]

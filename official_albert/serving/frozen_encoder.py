@@ -39,10 +39,16 @@ class _Dense:
     kernel = kernel.T if self._transpose else kernel
     self._kernel = tf.Variable(tf.cast(kernel, dtype), trainable=False)
 
-  def __call__(self, x: tf.Tensor) -> tf.Tensor:
+  def __call__(
+    self, x: tf.Tensor, adapter: Sequence[tf.Tensor] = ()
+  ) -> tf.Tensor:
     kernel = tf.cast(self._kernel, x.dtype)
     y = tf.matmul(x, kernel, transpose_b=self._transpose)
-    return tf.nn.bias_add(y, tf.constant(self.bias, x.dtype))
+    y = tf.nn.bias_add(y, tf.constant(self.bias, x.dtype))
+    if adapter:
+      a, b = adapter
+      y += tf.matmul(tf.matmul(x, a), b)
+    return y
 
 
 class _LayerNorm:
@@ -84,6 +90,11 @@ class FrozenBlocks(tf.Module):
       if key not in functions:
         functions[key] = self._block_function(attention, ffn)
       self._layers.append(functions[key])
+    # A and B of the four kernels of each application, if it has any.
+    self._adapters = [
+      [tf.Variable(tf.cast(x, dtype), trainable=False) for x in (*a, *f)]
+      for a, f in encoder.adapters_of_blocks()
+    ]
 
   def __call__(
     self,
@@ -106,8 +117,9 @@ class FrozenBlocks(tf.Module):
       y = tf.cast(tf.reshape(x, [-1, width]), dtype)  # [R, H]
       padding = tf.cast(1 - mask[:, None, None, :], dtype)
       padding *= tf.cast(modeling.MASKED_SCORE, dtype)  # [B, 1, 1, S]
-      for layer in self._layers:
-        y = layer(y, padding, batch, length)
+      for layer, variables in zip(self._layers, self._adapters):
+        own = [tf.cast(variable, dtype) for variable in variables]
+        y = layer(y, padding, batch, length, *own)
       y = tf.reshape(y, [batch, length, width])
       if rows is not None:
         y = tf.gather(y, rows, batch_dims=1)  # [B, Q, H]
@@ -131,8 +143,9 @@ class FrozenBlocks(tf.Module):
     ffn_output = _Dense(self.dtype, ffn.output_dense)
     ffn_norm = _LayerNorm(ffn.layer_norm)
 
-    def block(x, padding, batch, length):
-      qkv = tf.reshape(qkv_dense(x), [batch, length, 3, heads, width // heads])
+    def block(x, padding, batch, length, *own):
+      qkv = qkv_dense(x, own[:2])
+      qkv = tf.reshape(qkv, [batch, length, 3, heads, width // heads])
       q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # [B, N, S, D]
       scale = tf.constant(q.shape[-1] ** -0.5, x.dtype)
       scores = tf.matmul(q, k, transpose_b=True) * scale + padding
@@ -142,9 +155,9 @@ class FrozenBlocks(tf.Module):
       probs = tf.nn.softmax(tf.reshape(scores, [-1, shape[3]]))
       context = tf.matmul(tf.reshape(probs, shape), v)  # [B, N, S, D]
       context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width])
-      x = attention_norm(output_dense(context), x)
-      y = self._activation(intermediate(x))  # [R, I]
-      return ffn_norm(ffn_output(y), x)
+      x = attention_norm(output_dense(context, own[2:4]), x)
+      y = self._activation(intermediate(x, own[4:6]))  # [R, I]
+      return ffn_norm(ffn_output(y, own[6:]), x)
 
     return tf.function(
       block,

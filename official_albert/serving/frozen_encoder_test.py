@@ -50,6 +50,7 @@ def _frozen(model):
     {"embedding_size": 10, "always_project_embedding": True},
     {"hidden_act": "relu"},
     {"hidden_act": "gelu_erf"},
+    {"num_hidden_groups": 2, "inner_group_num": 2, "adapter_rank": 3},
   ],
   ids=lambda changes: ",".join(f"{k}={v}" for k, v in changes.items()),
 )
@@ -72,7 +73,8 @@ def test_optional_features_and_chosen_positions():
 
 
 @pytest.mark.parametrize(
-  "changes, functions", [({}, 1), ({"num_hidden_groups": 3}, 3)]
+  "changes, functions",
+  [({}, 1), ({"num_hidden_groups": 3}, 3), ({"adapter_rank": 3}, 1)],
 )
 def test_the_graph_has_each_block_once(changes, functions):
   concrete = _frozen(_model(**changes)).get_concrete_function(

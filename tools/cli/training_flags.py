@@ -42,6 +42,13 @@ _RANDOM_DEPTHS = flags.DEFINE_string(
   "Depths such as 3,6,12: each update draws how many times to apply the shared "
   "layers, so that the model can be used at all of these depths.",
 )
+_ADAPTER_RANK = flags.DEFINE_integer(
+  "adapter_rank",
+  None,
+  "Rank of the difference (LoRA) that each application of a shared block gets, "
+  "if --init_checkpoint has none; 0: none; by default as configured.",
+  lower_bound=0,
+)
 ALLOW_CHANGED_SETTINGS = flags.DEFINE_bool(
   "allow_changed_settings",
   False,
@@ -99,6 +106,13 @@ def _phases(lists: dict[str, tuple[int, ...]]) -> tuple[Phase, ...]:
     Phase(count, **{name: own[name][index] for name in own})
     for index, count in enumerate(steps)
   )
+
+
+def with_adapters(model: AlbertConfig) -> AlbertConfig:
+  """Returns the model to train, with the rank of --adapter_rank."""
+  if _ADAPTER_RANK.value is None:
+    return model
+  return dataclasses.replace(model, adapter_rank=_ADAPTER_RANK.value)
 
 
 def with_random_depths(config: TrainConfig, model: AlbertConfig) -> TrainConfig:

@@ -69,6 +69,9 @@ def convert(
     _check_tokenizer(checkpoint)
     matched, unexpected = len(checkpoint.carried), checkpoint.unexpected
     lost = _fit_to(checkpoint, target)
+    original = checkpoint
+    if target != "official_albert":
+      checkpoint = checkpoints.merge_adapters(original)
     with files.new_folder(output) as folder:
       checkpoints.WRITERS[target](checkpoint, folder)
       written = checkpoints.read_checkpoint(
@@ -79,7 +82,7 @@ def convert(
       _compare_values(checkpoint, written, lost)
       proofs = {}
       if (target == "hf") != (checkpoint.format == "hf"):
-        pair = (written, checkpoint)
+        pair = (written, original)
         hf, own = pair if target == "hf" else pair[::-1]
         proofs = compare_outputs(hf, own, hf_python, checkpoint.notes)
       for what, (difference, allowed) in proofs.items():
@@ -165,6 +168,11 @@ def _fit_to(
     checkpoint.notes.append(
       f"no format holds the thresholds of the labels, {found}: 0.5 is used."
     )
+  if checkpoint.config.adapter_rank and target != "official_albert":
+    checkpoint.notes.append(
+      "the adapters are merged, so each layer has a group of its own."
+    )
+    lost |= dict.fromkeys(checkpoint.slots, "merged kernels have no moments")
   if target == "hf":
     if checkpoint.head not in checkpoints.ARCHITECTURES:
       reason = f"Hugging Face has no head for {checkpoint.head}"

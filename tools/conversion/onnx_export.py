@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import numpy as np
 import onnx
@@ -227,32 +227,45 @@ class _Graph:
     padding = self("Mul", padding, modeling.MASKED_SCORE)
     padding = self("Unsqueeze", padding, [1, 2])  # [B, 1, 1, S]
     blocks = list(model.encoder.blocks())
-    for i, (attention, ffn) in enumerate(blocks, start=1):
+    own = model.encoder.adapters_of_blocks()
+    for i, ((attention, ffn), pairs) in enumerate(zip(blocks, own), start=1):
+      of_attention, of_ffn = ([x.numpy() for x in pair] for pair in pairs)
       queries = select(x) if i == len(blocks) else x
-      x = self._attend(attention, x, queries, padding)
-      y = self._activation(model.config, self._dense(ffn.intermediate, x))
-      x = self._norm(ffn.layer_norm, self._dense(ffn.output_dense, y), x)
+      x = self._attend(attention, x, queries, padding, of_attention)
+      y = self._dense(ffn.intermediate, x, of_ffn[:2])
+      y = self._activation(model.config, y)
+      y = self._dense(ffn.output_dense, y, of_ffn[2:])
+      x = self._norm(ffn.layer_norm, y, x)
     return x
 
-  def _attend(self, layer: Any, x: str, queries: str, padding: str) -> str:
-    """Applies a `SelfAttention` to [B, S, H] at [B, Q, H] of it."""
+  def _attend(
+    self, layer: Any, x: str, queries: str, padding: str, own: Sequence[Any]
+  ) -> str:
+    """Applies a `SelfAttention` with adapters to [B, S, H] at [B, Q, H]."""
+    parts: Any = [()] * 3  # Of query, key and value.
+    if own:
+      parts = [(own[0], b) for b in np.split(own[1], 3, axis=1)]
     width, heads = layer.config.hidden_size, layer.config.num_attention_heads
 
     def split(y, *perm):
       y = self("Reshape", y, [0, 0, heads, width // heads])
       return self("Transpose", y, perm=perm)
 
-    q = split(self._dense(layer.query, queries), 0, 2, 1, 3)  # [B, N, Q, D]
-    k = split(self._dense(layer.key, x), 0, 2, 3, 1)  # [B, N, D, S]
-    v = split(self._dense(layer.value, x), 0, 2, 1, 3)  # [B, N, S, D]
+    q = split(self._dense(layer.query, queries, parts[0]), 0, 2, 1, 3)
+    k = split(self._dense(layer.key, x, parts[1]), 0, 2, 3, 1)  # [B, N, D, S]
+    v = split(self._dense(layer.value, x, parts[2]), 0, 2, 1, 3)
     scores = self("Mul", self("MatMul", q, k), (width // heads) ** -0.5)
     probs = self("Softmax", self("Add", scores, padding), axis=-1)
     y = self("Transpose", self("MatMul", probs, v), perm=[0, 2, 1, 3])
-    y = self._dense(layer.output_dense, self("Reshape", y, [0, 0, width]))
+    y = self("Reshape", y, [0, 0, width])
+    y = self._dense(layer.output_dense, y, own[2:])
     return self._norm(layer.layer_norm, y, queries)
 
-  def _dense(self, layer: Any, x: str) -> str:
+  def _dense(self, layer: Any, x: str, adapter: Sequence[Any] = ()) -> str:
     y = self("MatMul", x, layer.kernel)
+    if adapter:
+      a, b = adapter
+      y = self("Add", y, self("MatMul", self("MatMul", x, a), b))
     return self("Add", y, layer.bias) if layer.use_bias else y
 
   def _norm(self, layer: modeling.LayerNorm, *terms: str) -> str:

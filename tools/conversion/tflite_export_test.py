@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -34,13 +35,18 @@ _CONFIG = AlbertConfig(
 )
 
 
-@pytest.fixture(scope="module")
-def source():
+def make_source(**changes):
   """A random classifier of three classes."""
   tf.keras.utils.set_random_seed(0)
-  model = modeling.AlbertForSequenceClassification(_CONFIG, 3)
+  config = dataclasses.replace(_CONFIG, **changes)
+  model = modeling.AlbertForSequenceClassification(config, 3)
   module = serving.ServedTextTask(model, None, 19, ("a", "b", "c"), False)
   return serving.Source(module, "text_classification", "x", None)
+
+
+@pytest.fixture(scope="module")
+def source():
+  return make_source()
 
 
 def export(source, folder, *args):
@@ -82,6 +88,19 @@ def test_fixed_length(
   assert details["input_ids"]["shape"].tolist() == [1, 19]
   found, exact = answers(source, path, [[2, 7, 33, 96, 3] + [0] * 14])
   np.testing.assert_allclose(found, exact, atol=tolerance)
+
+
+def test_adapters_are_kept(tmp_path):
+  source = make_source(adapter_rank=3)
+  model = source.module.model
+  for variable in model.albert.encoder.adapters.variables:
+    variable.assign(tf.random.normal(variable.shape, stddev=0.1))
+  path = export(source, tmp_path / "new", "none", 19)
+  found, exact = answers(source, path, [[2, 7, 33, 96, 3] + [0] * 14])
+  np.testing.assert_allclose(found, exact, atol=1e-5)
+  # The seven layers still share one copy of the kernels.
+  size = os.path.getsize(path) - 4 * model.count_params()
+  assert 0 < size < 100_000
 
 
 def test_failed_exports_leave_nothing(source, tmp_path, monkeypatch, capfd):

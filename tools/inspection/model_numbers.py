@@ -43,7 +43,8 @@ def describe(config: modeling.AlbertConfig, length: int) -> str:
     f"layers {config.num_hidden_layers}, groups {config.num_hidden_groups}, "
     f"sharing {config.sharing}, V {config.vocab_size:,}, "
     f"E {config.embedding_size:,}, H {config.hidden_size:,}, "
-    f"I {config.intermediate_size:,}, heads {config.num_attention_heads}",
+    f"I {config.intermediate_size:,}, heads {config.num_attention_heads}"
+    + (f", adapter rank {config.adapter_rank}" if config.adapter_rank else ""),
     tabulate.tabulate(shares, ["parameters", "", "share"], "plain", intfmt=","),
     tabulate.tabulate(flops, [head, ""], "plain", floatfmt=",.1f"),
   ]

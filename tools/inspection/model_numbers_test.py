@@ -33,6 +33,7 @@ _PARTS = {  # By a part of the variable's path.
   "/projection/": "embedding_projection",
   "/attentions/": "attention",
   "/ffns/": "ffn",
+  "/adapters/": "adapters",
   "/pooler/": "pooler",
 }
 
@@ -45,6 +46,7 @@ _PARTS = {  # By a part of the variable's path.
     {"sharing": "attention", "inner_group_num": 2},
     {"sharing": "ffn", "num_hidden_groups": 2},
     {"sharing": "none"},
+    {"adapter_rank": 2, "num_hidden_groups": 2},
   ],
 )
 def test_each_part_is_that_of_the_built_model(changes):

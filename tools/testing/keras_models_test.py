@@ -55,6 +55,8 @@ def _policy(precision: str):
 def _config(sharing: str) -> AlbertConfig:
   """Three layers in two groups of two blocks."""
   layers = {"num_hidden_layers": 3, "num_hidden_groups": 2}
+  if sharing == "adapters":
+    sharing, layers["adapter_rank"] = "all", 4
   return toy_models.config(V, 11, inner_group_num=2, sharing=sharing, **layers)
 
 
@@ -114,7 +116,8 @@ def _check_same(expected, got):
     for i, name in enumerate(_MODELS)
     for j in range(4)
     for whole in (".keras", ".h5", "")
-  ],
+  ]
+  + [("pretraining", "adapters", "functional", "mixed_bfloat16", ".keras")],
 )
 def test_files(name, sharing, kind, precision, whole, tmp_path):
   """Of weights, and of whole models; "" is a SavedModel of Keras."""
