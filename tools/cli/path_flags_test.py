@@ -27,11 +27,12 @@ _NO_PATHS = {
   "names": (
     "base_model best_metric class_weights columns datasets handle id_column "
     "label_column language license preset push_to recipe runner "
-    "sentence_language signature systems task text_b_column text_column "
-    "topology tpu "
+    "sentence_language signature systems task text_b_column text_c_column "
+    "text_column topology tpu"
   ),
   "numbers": (
-    "gradient_accumulation_steps phase_steps random_depths train_batch_size"
+    "embedding_depths embedding_dims gradient_accumulation_steps phase_steps "
+    "random_depths train_batch_size"
   ),
   "text": (
     "beam_options context finetuning_flags label_separator options passage "
