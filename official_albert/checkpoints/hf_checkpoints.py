@@ -28,6 +28,7 @@ from official_albert.checkpoints import (
   hf_tokenizer_reader,
   keras_files,
   portable,
+  sentence_transformers,
 )
 from official_albert.checkpoints import names as checkpoint_names
 
@@ -103,8 +104,8 @@ _INDEX_FILE = f"{_WEIGHTS_FILE}.index.json"
 # The largest models have about a thousand variables.
 _MAX_NAMES = 50_000
 
-# Files with which transformers or sentence-transformers compute other outputs.
-_ADAPTER_FILE, _MODULES_FILE = "adapter_config.json", "modules.json"
+# A file with which transformers computes other outputs.
+_ADAPTER_FILE = "adapter_config.json"
 # Copies of tied weights. transformers 4 computes with the originals, 5 with the
 # copies if they differ.
 _BIAS, _BIAS_COPY = "predictions.bias", "predictions.decoder.bias"
@@ -149,6 +150,9 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     ValueError, OSError: a file is missing or damaged, or the weights do not
       fit config.json.
   """
+  modules_path = os.path.join(path, sentence_transformers.MODULES_FILE)
+  is_embedding = head in ("", "embedding") and files.exists(modules_path)
+  whole, path = path, sentence_transformers.encoder_folder(path)
   config_path = os.path.join(path, CONFIG_FILE)
   settings = files.read_json(config_path, dict[str, Any], "copy it again")
   is_preset = "class_name" in settings  # Of KerasHub.
@@ -163,11 +167,6 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
   notes = []
   if is_preset and files.exists(os.path.join(path, keras_files.TASK_FILE)):
     notes.append(f"the head of {path}, {keras_files.TASK_FILE}, is not read.")
-  if files.exists(os.path.join(path, _MODULES_FILE)):
-    notes.append(
-      f"{path} is of sentence-transformers: the pooling and the layers that "
-      f"{_MODULES_FILE} names are not applied, so choose the pooling yourself."
-    )
   if not is_preset:
     values = {n: x for n, x in _open(path).items() if not _BUFFERS.search(n)}
   if not any(name.startswith("albert.") for name in values):
@@ -200,9 +199,11 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       "have no part in its outputs."
     )
   stored.update(values)
-  problem = ""
+  problem, chosen = "", "embedding"
+  labels: tuple[str, ...] = ()
   try:
-    chosen, labels = _head_of(config_path, stored, head)
+    if not is_embedding:
+      chosen, labels = _head_of(config_path, stored, head)
     if not is_tied and chosen in ("pretraining", "masked_lm"):
       raise _NoHead(f"{config_path} has tie_word_embeddings false")
   except _NoHead as error:
@@ -227,6 +228,13 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     else hf_tokenizer_reader.read(path, result.notes)
   )
   result.labels = labels
+  if is_embedding:
+    try:
+      sentence_transformers.read(whole, result)
+    except ValueError as error:
+      problem = str(error).removesuffix(".")
+      if head:
+        raise ValueError(f"{problem}; --head=none reads the rest.") from error
   if problem:
     result.head_problem = problem
     result.notes.append(f"{problem}; only the encoder is used.")
@@ -295,12 +303,13 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   settings = settings_of(config, head, checkpoint.labels, checkpoint.classes)
   if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
     settings[checkpoint_names.GLOBAL_STEP] = checkpoint.step
+  length = config.max_position_embeddings
+  if head == "embedding":
+    length = sentence_transformers.write(checkpoint, folder)
   if checkpoint.tokenizer:
     python = checkpoint.tokenizer.open()  # Each pads with id 0.
     settings.update(bos_token_id=python.cls_id, eos_token_id=python.sep_id)
-    hf_tokenizer.write(
-      checkpoint.tokenizer, folder, config.max_position_embeddings
-    )
+    hf_tokenizer.write(checkpoint.tokenizer, folder, length)
   config_path = os.path.join(folder, CONFIG_FILE)
   files.write_json(config_path, settings, indent=2, sort_keys=True)
   return path

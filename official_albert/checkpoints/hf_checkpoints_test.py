@@ -321,8 +321,6 @@ def test_settings_without_effect(folder):
   }
   change_config(folder, **changes)
   assert not hf_checkpoints.read(str(folder)).notes
-  (folder / "modules.json").write_text("[]")
-  assert "sentence-transformers" in hf_checkpoints.read(str(folder)).notes[0]
   (folder / "adapter_config.json").write_text("{}")
   with pytest.raises(ValueError, match="adapter_config.json.*merge it"):
     hf_checkpoints.read(str(folder))

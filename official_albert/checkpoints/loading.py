@@ -17,6 +17,7 @@ from official_albert.checkpoints import (
   hubs,
   names,
   portable,
+  sentence_transformers,
   tf_checkpoints,
 )
 
@@ -69,7 +70,8 @@ def open(
   """
   with archives.unpacked(hubs.downloaded(path)) as folder:
     run = runs.run_folder(folder)
-    if files.exists(os.path.join(run, hf_checkpoints.CONFIG_FILE)):
+    encoder = sentence_transformers.encoder_folder(run)
+    if files.exists(os.path.join(encoder, hf_checkpoints.CONFIG_FILE)):
       if checkpoint or include_optimizer:
         raise ValueError(
           f"{run} is a folder of Hugging Face, which holds one model and no "

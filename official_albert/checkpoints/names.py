@@ -236,7 +236,7 @@ def may_lack(head: str, name: str) -> bool:
   Hugging Face models with such a head do not have the variable.
   """
   without_pooler = head in (
-    *("masked_lm", "token_classification", "embedding"),
+    *("masked_lm", "token_classification"),
     *("squad1", "squad2"),
   )
   return without_pooler and name.startswith("bert/pooler/")

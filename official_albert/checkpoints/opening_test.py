@@ -143,7 +143,7 @@ def test_paths_are_as_the_user_wrote_them(tmp_path):
   for path in (folder, archive):
     with checkpoints.open(path) as checkpoint:
       assert checkpoint.shown(checkpoint.source) == path
-      assert checkpoint.notes[0].startswith(f"{path} is of sentence-transf")
+      assert checkpoint.notes[0].startswith(f"{path}/modules.json has the mod")
     assert checkpoint.tokenizer.path.startswith(path)
     assert checkpoint.tokenizer.open().vocab_size == 97
 

@@ -278,7 +278,7 @@ def select(
       f"{min(stored, default='')!r:.80}."
     )
   # An encoder alone may lack the pooler, too.
-  like = "masked_lm" if head == "none" else head
+  like = "masked_lm" if head in ("none", "embedding") else head
   needed = [n for n in missing if not checkpoint_names.may_lack(like, n)]
   if needed:
     raise ValueError(

@@ -175,7 +175,9 @@ def _find_head(
   # Converted folders record their head; pretraining runs do not.
   if data and not task and not {"task", "head"} & {*data}:
     return "none" if is_encoder else "pretraining", None, True
-  if read.head_problem and not is_encoder and (task or not lenient):
+  # Another head may be left out, but not what makes the vectors.
+  is_needed = task or not lenient or read.head == "embedding"
+  if read.head_problem and not is_encoder and is_needed:
     raise ValueError(
       f"{read.head_problem}: give --head={ENCODER} for the encoder alone."
     )

@@ -5,6 +5,7 @@ Also makes random checkpoints of any size, for measurements.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import subprocess
@@ -185,6 +186,10 @@ def _fit_to(
         lost[name] = f"{architecture} has no pooler"
       elif checkpoints.is_slot(name):
         lost[name] = "Hugging Face keeps no optimizer state with a model"
+  elif target == "tf1" and checkpoint.pooling:
+    checkpoint.notes.append(
+      f"a TF1 checkpoint cannot hold the pooling: {checkpoint.pooling}."
+    )
   elif target == "tf1" and checkpoint.labels:
     checkpoint.notes.append(
       "a TF1 checkpoint cannot hold the labels; in order, they are: "
@@ -212,6 +217,8 @@ def compare_outputs(
       "install torch and transformers, or give --hf_python."
     )
     return {}
+  if hf.head == "embedding":  # Their class is the encoder.
+    own = dataclasses.replace(own, head="none")
   batch = make_batch(hf.config, hf.head)
   ours = dict(own_outputs(own, batch))
   theirs = hf_outputs(python, hf.source, hf.head, batch)

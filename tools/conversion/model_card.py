@@ -27,6 +27,7 @@ _PIPELINES = {
   "multiple_choice": "multiple-choice",
   "squad1": "question-answering",
   "token_classification": "token-classification",
+  "embedding": "sentence-similarity",
 }
 _TEXT = """
 # {name}
@@ -35,12 +36,17 @@ An [ALBERT](https://arxiv.org/abs/1909.11942), trained on {data}. In TensorFlow,
 `official_albert.load("{name}")` opens it; in PyTorch:
 
 ```python
-from transformers import AutoTokenizer, {architecture}
-
-tokenizer = AutoTokenizer.from_pretrained("{name}")
-model = {architecture}.from_pretrained("{name}")
+{code}
 ```
 """
+_CODE = """from transformers import AutoTokenizer, {architecture}
+
+tokenizer = AutoTokenizer.from_pretrained("{name}")
+model = {architecture}.from_pretrained("{name}")"""
+_EMBEDDING_CODE = """from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("{name}")
+vectors = model.encode(["It rains.", "It is wet."])"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,10 +99,12 @@ def write(
     }
     for split, scores in results.items()
   ]
+  is_embedding = checkpoint.head == "embedding"
+  library = "sentence-transformers" if is_embedding else "transformers"
   metadata = {
-    "library_name": "transformers",
+    "library_name": library,
     "pipeline_tag": kind,
-    "tags": ["albert"],
+    "tags": ["albert", *[library] * is_embedding],
     "license": card.license,
     "language": languages,
     "base_model": card.base_model,
@@ -105,9 +113,11 @@ def write(
   }
   # Each value is JSON, which YAML includes.
   head = [f"{x}: {json.dumps(y)}" for x, y in metadata.items() if y]
+  code = _EMBEDDING_CODE if is_embedding else _CODE
+  architecture = checkpoints.ARCHITECTURES[checkpoint.head]
   text = _TEXT.format(
     name=name,
-    architecture=checkpoints.ARCHITECTURES[checkpoint.head],
+    code=code.format(name=name, architecture=architecture),
     data=", ".join(datasets) or "data that is not recorded",
   )
   return "\n".join(["---", *head, "---", text])

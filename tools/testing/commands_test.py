@@ -69,6 +69,7 @@ def assumed(tmp_path_factory) -> pathlib.Path:
   for name, sharing in sharings.items():
     changes = {"num_hidden_layers": 2, "sharing": sharing}
     toy_runs.write_pretrained(str(tmp_path / name), **changes)
+  toy_runs.write_finetuned(str(tmp_path / "EMB"), "text_embedding")
   (tmp_path / "my").mkdir()
   toy_runs.write_tokenizer(str(tmp_path / "my"), seed=6)
   weights = checkpoints.read_checkpoint(str(tmp_path / "RUN"))
