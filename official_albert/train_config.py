@@ -131,6 +131,9 @@ class TrainConfig:
     "ends), or continuously from the end of the warm-up.",
     DECAYS,
   )
+  freeze_encoder: bool = setting(
+    False, "Train only the heads, the pooler and the adapters."
+  )
   clip_norm: float = setting(1.0, "Global norm to clip gradients to.", above=0)
   steps_per_loop: int = setting(100, "Updates between two log lines.", least=1)
   eval_steps: int = setting(
@@ -191,6 +194,10 @@ class TrainConfig:
         "micro-batches: choose a gradient_accumulation_steps that divides it."
       )
     self._check_phases()
+    if self.freeze_encoder and not self.init_checkpoint:
+      raise ValueError(
+        "freeze_encoder would keep random weights: give an init_checkpoint."
+      )
     if self.num_warmup_steps > self.num_train_steps:
       raise ValueError(
         f"num_warmup_steps {self.num_warmup_steps} must be between 0 and "

@@ -11,9 +11,10 @@ import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import official_albert
-from official_albert import AlbertModel
+from official_albert import AlbertModel, checkpoints, runs
 from official_albert.tasks import common
 from official_albert.tasks.classification import glue
 from official_albert.tools.conversion import conversion
@@ -180,7 +181,7 @@ def test_a_trained_run_evaluates_and_predicts_other_data(
 
 def test_new_adapters_are_trained_and_served(folder, tmp_path):
   given = [
-    *official(folder, "sst2", "--adapter_rank=3"),
+    *official(folder, "sst2", "--adapter_rank=3", "--freeze_encoder"),
     f"--output_dir={tmp_path}/run",
   ]
   (out,) = run(given)
@@ -192,8 +193,19 @@ def test_new_adapters_are_trained_and_served(folder, tmp_path):
   assert "the run is finished" in again and "wrote " in predicted
   kept, merged = tmp_path / "run", tmp_path / "merged"
   conversion.convert("hf", str(kept), str(merged))
-  variables = AlbertModel.from_checkpoint(str(kept)).encoder.adapters.variables
-  assert all(variable.numpy().any() for variable in variables)
+  before, after = (
+    checkpoints.by_path(AlbertModel.from_checkpoint(str(x)))
+    for x in (folder / "encoder", kept)
+  )
+  for path, variable in after.items():
+    if path.startswith("encoder/adapters/"):
+      assert variable.numpy().any(), path
+    elif not path.startswith("pooler/"):
+      np.testing.assert_array_equal(variable, before[path], err_msg=path)
+  # The optimizer knows only those, the pooler and the head.
+  keys = tf.train.load_checkpoint(runs.list_checkpoints(str(kept))[-1])
+  slots = [k for k in keys.get_variable_to_shape_map() if "SLOT" in k]
+  assert len(slots) == 2 * (8 + 2 + 2)
   texts = ["a cold day", "the sea was sunny"]
   a, b = (official_albert.load(str(x)).classify(texts) for x in (kept, merged))
   for one, other in zip(a, b):
@@ -221,6 +233,15 @@ _REFUSALS = [
   (["--num_train_steps=3"], "exclude each other: give one"),
   (["--nodo_train", "--nodo_eval", "--nodo_predict"], "nothing to do: set"),
   (["--nodo_train"], "is not the folder of a run"),
+  (
+    [
+      "--freeze_encoder",
+      "--init_checkpoint=",
+      "--albert_config_file=F/encoder/albert_config.json",
+      "--spm_model_file=F/encoder/tokenizer.model",
+    ],
+    "freeze_encoder would keep random weights",
+  ),
   (["--adapter_rank=25"], "adapter_rank 25 exceeds hidden_size 24: choose"),
 ]
 _PAIRS = [f"--{split}_file=F/pairs.tsv" for split in _SPLITS]

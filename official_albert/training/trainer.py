@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import distribution, runs
+from official_albert import distribution, modeling, runs
 from official_albert.train_config import TrainConfig
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training import (
@@ -74,7 +74,7 @@ class Trainer:
     tf.keras.utils.set_random_seed(config.seed)
     # All variables are created here, because an update cannot create any.
     with strategy.scope():
-      self.model = tasks[0].build_model()
+      self.model = _build(tasks[0], config)
       self.optimizer = optimization.optimizer_of(config)
       self.optimizer.prepare(self.model)
       is_float16 = self.model.compute_dtype == "float16"
@@ -113,7 +113,7 @@ class Trainer:
     """
     tf.keras.utils.set_random_seed(config.seed)
     with self._strategy.scope():
-      fresh = tasks[0].build_model()
+      fresh = _build(tasks[0], config)
     before = _common(self._tasks, self._config, self.model)
     if before != _common(tasks, config, fresh):
       raise ValueError(
@@ -373,6 +373,20 @@ class Trainer:
     if self._is_chief and step > self._first_step:
       best = checkpoints.read_best(self._config)
       self._report.finish(self._config.best_metric, best)
+
+
+def _build(task: objective.Task, config: TrainConfig) -> tf.keras.Model:
+  """Returns a new model, whose encoder is frozen if the settings say so."""
+  model = task.build_model()
+  shared = (
+    modeling.FactorizedEmbedding,
+    modeling.SelfAttention,
+    modeling.FeedForward,
+  )
+  for layer in model.submodules if config.freeze_encoder else ():
+    if isinstance(layer, shared):
+      layer.trainable = False
+  return model
 
 
 def _common(
