@@ -54,10 +54,13 @@ class Classification:
     label: the most probable class; of a text with several, the list of those
       whose probability reaches the threshold of the class.
     probabilities: the probability of each class.
+    exit_layer: the number of layers that were applied to the text; None if the
+      call asked for no `exit_layer` or `exit_threshold`.
   """
 
   label: Union[str, list[str]]
   probabilities: dict[str, float]
+  exit_layer: Optional[int] = dataclasses.field(default=None, repr=False)
 
 
 def _check_function(function: Any) -> None:

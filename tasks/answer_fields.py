@@ -39,6 +39,7 @@ def fields_of(
     return {
       "prediction": prediction,
       "probabilities": dict(zip(labels, probabilities)),
+      **{x: int(answer[x]) for x in ("exit_layer",) if x in answer},
     }
   if "tag_probabilities" in answer:
     spans = _spans(answer, labels, text)

@@ -60,6 +60,12 @@ _PRECISION = flags.DEFINE_enum(
 _TOP_K = flags.DEFINE_integer(
   "top_k", 0, "Pieces returned for each mask; 0: five."
 )
+_DEPTH_SIGNATURES = flags.DEFINE_bool(
+  "depth_signatures",
+  False,
+  "Also write signatures that take the number of layers, and those of a "
+  "classifier the threshold of an early exit: classify_at_depth, ids_at_depth.",
+)
 _MAX_SEQ_LENGTH = flags.DEFINE_integer(
   "max_seq_length", 0, "Longer texts are truncated; 0: the training's length."
 )
@@ -80,7 +86,7 @@ _SEQUENCE_LENGTH = flags.DEFINE_integer(
   "sequence_length", 128, "For --format=tflite: of all sequences."
 )
 # The flags that have no effect with a format.
-_OF_SAVED_MODELS = (_SIGNATURES, _PRECISION, _TOP_K)
+_OF_SAVED_MODELS = (_SIGNATURES, _PRECISION, _TOP_K, _DEPTH_SIGNATURES)
 _UNUSED = {
   "saved_model": (_QUANTIZATION, _SEQUENCE_LENGTH),
   "tflite": (*_OF_SAVED_MODELS, _MAX_SEQ_LENGTH),
@@ -135,7 +141,9 @@ def main(_) -> None:
   elif _FORMAT.value == "onnx":
     onnx_export.write_folder(source, export_dir, _QUANTIZATION.value)
   else:
-    serving.write_saved_model(source, export_dir, signatures, _PRECISION.value)
+    serving.write_saved_model(
+      source, export_dir, signatures, _PRECISION.value, _DEPTH_SIGNATURES.value
+    )
   print(f"exported {source.checkpoint} to {export_dir}")
 
 

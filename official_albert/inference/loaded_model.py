@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import types
 import warnings
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
@@ -39,6 +40,7 @@ _QUESTIONS = 8
 
 # The texts of a row by role, the outputs for it, or its fields.
 _Fields = Mapping[str, Any]
+_ALL_LAYERS: _Fields = types.MappingProxyType({})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,6 +209,7 @@ class LoadedModel:
     normalize: Optional[bool] = None,
     dimensions: int = 0,
     batch_size: int = _BATCH_SIZE,
+    exit_layer: int = 0,
   ) -> np.ndarray:
     """Returns a vector for each text, or for each pair of texts.
 
@@ -222,6 +225,7 @@ class LoadedModel:
       dimensions: how many of the first numbers to keep, for a model trained
         with --embedding_dims; 0 keeps all H.
       batch_size: the maximum number of texts that are computed together.
+      exit_layer: the number of layers to apply; 0 is all.
 
     Returns:
       <float32>[B, H], or <float32>[H] for one text.
@@ -242,18 +246,23 @@ class LoadedModel:
         f"{self._path} has no weights of the pooler: use pooling='cls' or "
         "'mean'."
       )
-    vectors = self._vectors(_texts_of(texts, texts_b), wanted, batch_size)
+    both, depth = _texts_of(texts, texts_b), self._depth(exit_layer)
+    vectors = self._vectors(both, wanted, batch_size, depth)
     if dimensions:
       vectors = vectors[:, :dimensions]
       vectors = _normalized(vectors) if wanted.normalize else vectors
     return vectors[0] if isinstance(texts, str) else vectors
 
   def _vectors(
-    self, texts: Mapping[str, Any], wanted: modeling.Pooling, batch_size: int
+    self,
+    texts: Mapping[str, Any],
+    wanted: modeling.Pooling,
+    batch_size: int,
+    depth: _Fields,
   ) -> np.ndarray:
     """Returns <float32>[B, H]."""
     if self.kind == "embedding" and wanted == self.pooling and "text" in texts:
-      asked = self._backend(self._module, "embed")
+      asked = self._backend(self._module, "embed", depth)
     elif self.kind == "embedding" and self._is_export:
       raise ValueError(
         f"{self.about}, which only has the vectors of single texts by "
@@ -261,7 +270,7 @@ class LoadedModel:
       )
     else:
       name = "encode" if "text" in texts else "encode_pair"
-      encode = self._backend(self._encoder, name)
+      encode = self._backend(self._encoder, name, depth)
       asked = dataclasses.replace(
         encode,
         function=lambda **x: {"embedding": _pool(encode.function(**x), wanted)},
@@ -298,17 +307,22 @@ class LoadedModel:
     first, second = (_normalized(np.atleast_2d(side)) for side in sides)
     return first @ second.T
 
-  def fill_mask(self, texts: Texts, top_k: Optional[int] = None) -> Any:
+  def fill_mask(
+    self, texts: Texts, top_k: Optional[int] = None, by_layer: bool = False
+  ) -> Any:
     """Returns the most probable pieces for each [MASK] of each text.
 
     Args:
       texts: texts with at least one [MASK] each.
       top_k: the number of pieces for each [MASK], at most 100, or the --top_k
         of an export; by default 5, or fewer if an export has fewer.
+      by_layer: whether to apply the head after each layer, as if it were the
+        last one (the "logit lens").
 
     Returns:
       For each text, a list with an entry for each [MASK]: a list of `Piece`,
-      the most probable first.
+      the most probable first. With `by_layer`, a list of such lists for each
+      text, one for each layer.
     """
     self._need("fill_mask")
     most = self._many_pieces.settings()["top_k"]
@@ -329,20 +343,41 @@ class LoadedModel:
 
     is_few = top_k <= self._module.settings()["top_k"]
     module = self._module if is_few else self._many_pieces
-    return self._ask("fill_mask", {"text": texts}, pieces, module)
+    ask = functools.partial(self._ask, "fill_mask", {"text": texts}, pieces)
+    if not by_layer:
+      return ask(module)
+    depths = range(1, self.config.num_hidden_layers + 1)
+    layers = [ask(module, self._depth(depth)) for depth in depths]
+    return layers if isinstance(texts, str) else [list(x) for x in zip(*layers)]
 
   def sentence_order(self, texts: Texts, texts_b: Texts) -> Any:
     """Returns the probability that `texts_b` precede `texts`, for each pair."""
     return self._ask("sentence_order", _texts_of(texts, texts_b), _prediction)
 
-  def classify(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
-    """Returns a `Classification` of each text, or of each pair of texts."""
+  def classify(
+    self,
+    texts: Texts,
+    texts_b: Optional[Texts] = None,
+    exit_layer: int = 0,
+    exit_threshold: float = 0.0,
+  ) -> Any:
+    """Returns a `Classification` of each text, or of each pair of texts.
+
+    Args:
+      texts: the texts.
+      texts_b: the second texts of pairs.
+      exit_layer: the most layers to apply to a text; 0 is all.
+      exit_threshold: after the first layer with which a class has at least this
+        probability, no further ones are applied to the text; 0 is never. The
+        mean of `Classification.exit_layer` says what it saves.
+    """
     return self._ask(
       "classify",
       _texts_of(texts, texts_b),
       lambda fields, _: Classification(
-        fields["prediction"], fields["probabilities"]
+        fields["prediction"], fields["probabilities"], fields.get("exit_layer")
       ),
+      depth=self._depth(exit_layer, exit_threshold),
     )
 
   def score(self, texts: Texts, texts_b: Optional[Texts] = None) -> Any:
@@ -407,18 +442,48 @@ class LoadedModel:
       )
     return self._backend(self._module, name)
 
+  def _depth(self, exit_layer: int, exit_threshold: float = 0.0) -> _Fields:
+    """Returns the inputs of signatures at a depth."""
+    most = self.config.num_hidden_layers
+    check_number("exit_layer", exit_layer, least=0, most=most, whole=True)
+    check_number("exit_threshold", exit_threshold, least=0, most=1)
+    if exit_threshold and self.kind != "classification":
+      raise ValueError(
+        f"exit_threshold is for one class a text, but {self.about}: leave it "
+        "out, and give exit_layer."
+      )
+    depth = {"exit_layer": exit_layer, "exit_threshold": exit_threshold}
+    return depth if any(depth.values()) else _ALL_LAYERS
+
   def _backend(
-    self, module: serving.ServedModule, signature: str
+    self,
+    module: serving.ServedModule,
+    signature: str,
+    depth: _Fields = _ALL_LAYERS,
   ) -> engine_lib.Backend:
     if signature not in module.text_signatures:
       raise ValueError(
         f"{self.about}, which has no signature {signature!r}: it has "
         f"{', '.join(sorted(module.text_signatures))}."
       )
-    inputs, _ = module.text_function(signature)
+    name = signature + serving.AT_DEPTH * bool(depth)
+    if depth and self._is_export and name not in module.depth_signatures:
+      raise ValueError(
+        f"{self.about} without {name}: export it with --depth_signatures, or "
+        "load the run."
+      )
+    inputs, _ = module.text_function(name)
+    function = self._function(module, name)
+
+    def of_texts(**texts):
+      shape = [len(next(iter(texts.values())))]
+      for x in {*inputs} & {*depth}:
+        texts[x] = tf.constant(depth[x], serving.DEPTH_INPUTS[x], shape)
+      return function(**texts)
+
     return engine_lib.Backend(
       tuple(role for role in ROLES if role in inputs),
-      self._function(module, signature),
+      of_texts,
       self.about,
       self.tokenizer,
     )
@@ -448,6 +513,7 @@ class LoadedModel:
     texts: Mapping[str, Any],
     make: Callable[[_Fields, _Fields], Any],
     module: Optional[serving.ServedModule] = None,
+    depth: _Fields = _ALL_LAYERS,
   ) -> Any:
     """Returns what `make` makes of the fields and the texts of each answer."""
     self._need(method)
@@ -455,7 +521,7 @@ class LoadedModel:
     if module is None:
       has_no_task = is_pair and not self.source.names_task
       module = self._pairs if has_no_task else self._module
-    backend = self._backend(module, method)
+    backend = self._backend(module, method, depth)
     if {*texts} != {*backend.roles}:
       advice = "leave texts_b out" if is_pair else "give texts_b, too"
       takes = "one text" if is_pair else "pairs of texts"

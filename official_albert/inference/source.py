@@ -263,6 +263,7 @@ class ExportedModule:
   Attributes:
     kind, config: those of the model.
     text_signatures: the names of those that take texts, the default first.
+    depth_signatures: the names of those that take the depth, too.
     has_pooler: whether vectors can be those of the pooler.
     tokenizer: the tokenizer in the assets; None if there is none.
   """
@@ -295,6 +296,7 @@ class ExportedModule:
     self.text_signatures = tuple(
       x for x in names if {*self.text_function(x)[0]} <= {*registry.ROLES}
     )
+    self.depth_signatures = {x for x in names if x.endswith(serving.AT_DEPTH)}
     encode = model.signatures.get("encode")
     self.has_pooler = not encode or "pooled_output" in encode.structured_outputs
     self._settings = record["settings"]

@@ -13,6 +13,7 @@ I intermediate, Q requested positions.
 
 from __future__ import annotations
 
+import functools
 from concurrent import futures
 from typing import Any, Callable, Mapping, Optional, Sequence, TypeVar
 
@@ -115,20 +116,51 @@ class FrozenBlocks(tf.Module):
 
     def encode(dtype):
       y = tf.cast(tf.reshape(x, [-1, width]), dtype)  # [R, H]
-      padding = tf.cast(1 - mask[:, None, None, :], dtype)
-      padding *= tf.cast(modeling.MASKED_SCORE, dtype)  # [B, 1, 1, S]
-      for layer, variables in zip(self._layers, self._adapters):
-        own = [tf.cast(variable, dtype) for variable in variables]
-        y = layer(y, padding, batch, length, *own)
+      padding = self.padding(mask, dtype)
+      for index in range(len(self._layers)):
+        y = self._apply_block(index, y, padding, batch, length)
       y = tf.reshape(y, [batch, length, width])
       if rows is not None:
         y = tf.gather(y, rows, batch_dims=1)  # [B, Q, H]
       return tf.cast(y, self.dtype)
 
+    return [self.in_dtype(encode)]
+
+  def padding(self, mask: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
+    """Returns what is added to attention scores, <float>[B, 1, 1, S]."""
+    padding = tf.cast(1 - mask[:, None, None, :], dtype)
+    return padding * tf.cast(modeling.MASKED_SCORE, dtype)
+
+  def in_dtype(self, encode: Callable[[tf.DType], T]) -> T:
+    """Calls a function with the dtype in which products round to nearest."""
     if self.dtype != tf.bfloat16:
-      return [encode(self.dtype)]
+      return encode(self.dtype)
     rounded, exact = lambda: encode(tf.bfloat16), lambda: encode(tf.float32)
-    return [modeling.where_products_round(rounded, exact)]
+    return modeling.where_products_round(rounded, exact)
+
+  def _apply_block(
+    self, index: int, x: tf.Tensor, *others: tf.Tensor
+  ) -> tf.Tensor:
+    own = [tf.cast(variable, x.dtype) for variable in self._adapters[index]]
+    return self._layers[index](x, *others, *own)
+
+  def apply_layer(
+    self, layer: tf.Tensor, x: tf.Tensor, *others: tf.Tensor
+  ) -> tf.Tensor:
+    """Applies layer number `layer` <int32>[], from 0, to <float>[R, H]."""
+    each, blocks = self.config.inner_group_num, self._layers
+    layers = [range(i, i + each) for i in range(0, len(blocks), each)]
+
+    def apply(indices):
+      y = x
+      for index in indices:
+        y = self._apply_block(index, y, *others)
+      return y
+
+    if blocks == blocks[:each] * len(layers) and not any(self._adapters):
+      return apply(layers[0])
+    choices = [functools.partial(apply, indices) for indices in layers]
+    return tf.switch_case(layer, choices)
 
   def _block_function(self, attention: Any, ffn: Any) -> Callable[..., Any]:
     """Returns a function from <float>[R, H] to <float>[R, H], of any dtype."""
@@ -184,16 +216,25 @@ def freeze_encoder(model: Any, precision: str) -> Any:
     precision: the dtype of the products, a key of `EXPORT_PRECISIONS`. The
       model must have the corresponding policy.
   """
-  if isinstance(model, modeling.AlbertModel):
-    part, frozen = "encoder", model.encoder
-    if not isinstance(frozen, FrozenBlocks):
-      frozen = FrozenBlocks(frozen, tf.as_dtype(precision))
-  else:
-    part, frozen = "albert", freeze_encoder(model.albert, precision)
+
+  def freeze(encoder):
+    if isinstance(encoder, FrozenBlocks):
+      return encoder
+    return FrozenBlocks(encoder, tf.as_dtype(precision))
+
+  return with_encoder(model, freeze)
+
+
+def with_encoder(model: Any, replace: Callable[[Any], Any]) -> Any:
+  """Returns a model with replace(encoder); see `freeze_encoder`."""
+  is_albert = isinstance(model, modeling.AlbertModel)
   # Keras copies a model only by saving it.
   result = object.__new__(type(model))
   vars(result).update(vars(model))
-  vars(result)[part] = frozen
+  if is_albert:
+    vars(result)["encoder"] = replace(model.encoder)
+  else:
+    vars(result)["albert"] = with_encoder(model.albert, replace)
   return result
 
 

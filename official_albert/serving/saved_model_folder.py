@@ -59,6 +59,7 @@ def write_saved_model(
   export_dir: str,
   signatures: str = "all",
   precision: str = "float32",
+  at_depth: bool = False,
 ) -> None:
   """Writes the folder of an export of a model, which this freezes.
 
@@ -67,6 +68,7 @@ def write_saved_model(
     export_dir: a folder that does not exist or is empty.
     signatures: one of `SELECTIONS`.
     precision: a key of `EXPORT_PRECISIONS`; the model must have that policy.
+    at_depth: whether to add signatures with the depth as input.
 
   Raises:
     FileExistsError: `export_dir` is not empty.
@@ -74,7 +76,12 @@ def write_saved_model(
   """
   module = source.module
   module.freeze(precision)
-  functions = module.signatures(signatures)
+  if at_depth and not module.depth_inputs:
+    raise ValueError(
+      f"--depth_signatures is for models with one sequence for each text or "
+      f"pair, but {source.checkpoint} is of {source.task}: leave it out."
+    )
+  functions = module.signatures(signatures, at_depth)
   default = next(iter(functions))
   record = {
     "precision": precision,
@@ -208,8 +215,9 @@ def example_request(
     value: Any = text
     if spec.name == "examples":
       value = example.SerializeToString()
-    elif spec.dtype == tf.int32:
+    elif spec.dtype != tf.string:  # Depths of 0 are those of all layers.
       value = np.int32(spec.name == "input_mask")
     is_text = spec.dtype == tf.string
-    request[spec.name] = np.full(shape, value, object if is_text else np.int32)
+    dtype = object if is_text else spec.dtype.as_numpy_dtype
+    request[spec.name] = np.full(shape, value, dtype)
   return request

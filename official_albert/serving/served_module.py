@@ -7,12 +7,14 @@ SavedModel holds its graph and the weights only once.
 
 from __future__ import annotations
 
+import copy
 import functools
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert.serving import frozen_encoder, request_checks
+from official_albert import modeling
+from official_albert.serving import early_exit, frozen_encoder, request_checks
 from official_albert.settings import check_number
 from official_albert.tokenization import in_graph
 
@@ -37,6 +39,7 @@ class ServedModule(tf.Module):
     takes_pairs: whether every text comes with a second one.
     cls_id: the id of [CLS]; None if unknown.
     has_pooler: whether the model has the weights of the pooler.
+    depth_inputs: further inputs of the signatures at a depth; see `early_exit`.
     model: the Keras model.
     config: its `AlbertConfig`.
     text_layer: holds all resources of tensorflow_text; None serves only ids.
@@ -49,6 +52,7 @@ class ServedModule(tf.Module):
   options = 0
   takes_pairs = False
   has_pooler = True
+  depth_inputs: tuple[str, ...] = ("exit_layer",)
   cls_id: Optional[int] = None
 
   def __init__(
@@ -92,6 +96,13 @@ class ServedModule(tf.Module):
 
   def text_function(self, name: str) -> TextFunction:
     """Returns the inputs of a signature, and its function with checks."""
+    if name.endswith(early_exit.AT_DEPTH):
+      name = name.removesuffix(early_exit.AT_DEPTH)
+      names, _ = self.text_function(name)
+      at_depth = functools.partial(
+        self._at_depth, lambda x, **texts: x.text_function(name)[1](**texts)
+      )
+      return (*names, *self.depth_inputs), at_depth
     names, function = self.text_functions()[name]
 
     def of_texts(**texts):
@@ -106,9 +117,12 @@ class ServedModule(tf.Module):
     # TensorFlow would trace once more then.
     _ = self.traced
     names, function = self.text_function(name)
+    dtypes = early_exit.DEPTH_INPUTS
     specs = {
       x: tf.TensorSpec(
-        [None, self.options] if x == "options" else [None], tf.string, x
+        [None, self.options] if x == "options" else [None],
+        dtypes.get(x, tf.string),
+        x,
       )
       for x in names
     }
@@ -150,6 +164,20 @@ class ServedModule(tf.Module):
         list(self._specs().values()),
       )
 
+  def _at_depth(
+    self, ask: Callable[..., Tensors], **inputs: tf.Tensor
+  ) -> Tensors:
+    """Returns what `ask` gets of a module whose rows leave, and `exit_layer`.
+
+    The `inputs` are those of a signature at a depth.
+    """
+    depth = {name: inputs.pop(name) for name in self.depth_inputs}
+    module = copy.copy(self)
+    module.model, reached = early_exit.leaving_model(self.model, depth)
+    module.__dict__["traced"] = lambda features: module.forward(**features)
+    with modeling.plain_operations_only():
+      return {**ask(module, **inputs), **reached}
+
   def _specs(self) -> dict[str, tf.TensorSpec]:
     return {
       name: tf.TensorSpec(
@@ -158,47 +186,59 @@ class ServedModule(tf.Module):
       for name, axes in self.plain_inputs.items()
     }
 
-  def signatures(self, which: str = "all") -> dict[str, Any]:
+  def signatures(
+    self, which: str = "all", at_depth: bool = False
+  ) -> dict[str, Any]:
     """Returns concrete functions by the names of their signatures.
 
-    `which` is one of `SELECTIONS`. Those of texts need a `text_layer`.
+    `which` is one of `SELECTIONS`. Those of texts need a `text_layer`. With
+    `at_depth`, those of texts and ids also exist with the depth as input.
     """
     functions: dict[str, Any] = {}
     if which != "ids":
-      for name in self.text_signatures:
+      names = [*self.text_signatures]
+      names += [x + early_exit.AT_DEPTH for x in names if at_depth]
+      for name in names:
         functions[name] = self.text_signature(name)
     if which != "text":
-      functions.update(self._id_signatures())
+      functions.update(self._id_signatures(at_depth))
     return functions
 
-  def _id_signatures(self) -> dict[str, Any]:
+  def _id_signatures(self, at_depth: bool) -> dict[str, Any]:
     _ = self.traced
     config, letters = self.config, self.plain_inputs[request_checks.IDS[0]]
 
-    def outputs(features: Tensors) -> Tensors:
+    def outputs(module: ServedModule, **features: tf.Tensor) -> Tensors:
       checked = request_checks.check_ids(features, letters, config)
       checked = request_checks.without_server_padding(checked, self.cls_id)
       extra = {name: features[name] for name in self.extra_ids}
-      return self.ids_outputs({**checked, **extra})
-
-    @tf.function(autograph=False)
-    def ids(**features):
-      return outputs(features)
+      return module.ids_outputs({**checked, **extra})
 
     @tf.function(autograph=False)
     def examples(examples):
       names = list(self.extra_ids)
-      return outputs(
-        request_checks.parse_examples(
-          examples, self.options, names, config.max_position_embeddings
-        )
+      features = request_checks.parse_examples(
+        examples, self.options, names, config.max_position_embeddings
       )
+      return outputs(self, **features)
+
+    def trace(function, ask, specs):
+      traced = tf.function(functools.partial(function, ask), autograph=False)
+      return traced.get_concrete_function(**specs)
 
     serialized = tf.TensorSpec([None], tf.string, "examples")
-    return {
-      "ids": ids.get_concrete_function(**self._specs()),
+    functions = {
+      "ids": trace(outputs, self, self._specs()),
       "examples": examples.get_concrete_function(serialized),
     }
+    if at_depth:
+      specs = self._specs()
+      for name in self.depth_inputs:
+        dtype = early_exit.DEPTH_INPUTS[name]
+        specs[name] = tf.TensorSpec([None], dtype, name)
+      name = "ids" + early_exit.AT_DEPTH
+      functions[name] = trace(self._at_depth, outputs, specs)
+    return functions
 
 
 def encoder_outputs(outputs: Tensors) -> Tensors:
@@ -291,6 +331,8 @@ class ServedTextTask(ServedLogits):
     self.inputs = PAIR if is_pair else TEXT
     self.kind = "classification" if labels else "regression"
     self.text_signatures = ("classify",) if labels else ("score",)
+    if self.kind == "classification":
+      self.depth_inputs = tuple(early_exit.DEPTH_INPUTS)
 
   def ids_outputs(self, features: Tensors) -> Tensors:
     logits = self.traced(features)["logits"]
@@ -324,7 +366,7 @@ class ServedMultiLabel(ServedTextTask):
   ):
     """A text has a label from its threshold on, which is 0.5 by default."""
     super().__init__(*args)
-    self.kind = "multi_label"
+    self.kind, self.depth_inputs = "multi_label", ServedModule.depth_inputs
     self._thresholds = [(thresholds or {}).get(x, 0.5) for x in self.labels]
 
   def ids_outputs(self, features: Tensors) -> Tensors:

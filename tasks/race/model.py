@@ -70,6 +70,7 @@ class ServedMultipleChoice(serving.ServedLogits):
 
   kind = "multiple_choice"
   text_signatures = ("choose",)
+  depth_inputs = ()
   options = len(LETTERS)
   takes_pairs = True
 

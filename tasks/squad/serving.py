@@ -58,6 +58,7 @@ class AnswerQuestions(serving.ServedModule):
   """
 
   text_signatures = ("answer",)
+  depth_inputs = ()
   takes_pairs = True
   max_windows = 256
 

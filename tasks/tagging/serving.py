@@ -33,6 +33,7 @@ class ServedTags(serving.ServedLogits):
 
   kind = "token_classification"
   text_signatures = ("tag",)
+  depth_inputs = ()
   max_windows = 256
 
   def __init__(
