@@ -36,7 +36,7 @@ _CASES = (
   (["finetuning"], "--finetuning_flags needs --init_checkpoint"),
   (
     ["finetuning", "--finetuning_flags=--task=race --init_checkpoint=x"],
-    "the --task of texts or of tags",
+    "the --task of texts, of tags or",
   ),
 )
 
@@ -128,7 +128,11 @@ def _row(task, is_sea):
     "text_classification": ("dry", "wet")[is_sea],
     "text_multi_label": ["all", "wet"][: 1 + is_sea],
     "text_regression": 50 + 7 * is_sea,
+    "text_embedding": int(is_sea),
   }
+  if task == "text_embedding":
+    texts = {"text": "the sea", "text_b": " ".join(words)}
+    return {**texts, "label": label[task]}
   return {"text": " ".join(words), "label": label[task]}
 
 
@@ -140,12 +144,17 @@ def _row(task, is_sea):
     ("text_multi_label", "macro_f1"),
     ("text_regression", "pearson"),
     ("token_classification", "f1"),
+    ("text_embedding", "pearson"),
   ],
 )
 def test_two_systems_are_fine_tuned(
   task, metric, tmp_path, monkeypatch, peer_python
 ):
-  python = pathlib.Path(peer_python("huggingface"))
+  systems = ["hf_finetuned", "hf_frozen"]
+  if task == "text_embedding":
+    systems = ["st_finetuned"]
+  library = turns.SYSTEMS[systems[0]].program.removesuffix("_finetuning")
+  python = pathlib.Path(peer_python(library))
   monkeypatch.setattr(turns, "PEERS_DIR", python.parents[2])
   run = toy_runs.write_pretrained(str(tmp_path / "run"))
   lines = [json.dumps(_row(task, i % 3 == 1)) + "\n" for i in range(48)]
@@ -156,15 +165,14 @@ def test_two_systems_are_fine_tuned(
   flags += ["--num_train_steps=60", "--learning_rate=5e-3"]
   options = turns.Options(
     repeats=1,
-    systems=["hf_finetuned", "hf_frozen"],
+    systems=systems,
     finetuning_flags=" ".join([*flags, "--max_seq_length=16"]),
     output_dir=str(tmp_path),
   )
   finetuning.run("finetuning", options)
   path = tmp_path / f"finetuning-{task}-s16-b32-float32.json"
   results = json.loads(path.read_text())["results"]
-  names = ["official_albert", "hf_finetuned", "hf_frozen"]
-  assert [x["system"] for x in results] == names
+  assert [x["system"] for x in results] == ["official_albert", *systems]
   for found in results:
     assert found["step"] in (30, 60) and found["seed"] == 1
     assert found["dev"][metric] > 0.95 and found["test"][metric] > 0.95

@@ -21,7 +21,8 @@ from official_albert import checkpoints, files, runs
 from official_albert.tasks import common, registry, trained_run
 from official_albert.tools.benchmarks import data, turns
 
-_HEADS = (*registry.TEXT_HEADS, registry.TAGS_HEAD)
+_EMBEDDING = "embedding"
+_HEADS = (*registry.TEXT_HEADS, registry.TAGS_HEAD, _EMBEDDING)
 # As the others have them.
 _SAME = ["--optimizer=adamw", "--bias_correction"]
 _SAME.append("--learning_rate_decay=original")
@@ -35,10 +36,12 @@ def run(benchmark: str, options: turns.Options) -> None:
   kind = registry.TASKS.get(name)
   if not (source and kind and kind.head in _HEADS):
     raise ValueError(
-      "--finetuning_flags needs --init_checkpoint, and the --task of texts or "
-      "of tags."
+      "--finetuning_flags needs --init_checkpoint, and the --task of texts, "
+      "of tags or of embeddings."
     )
   systems = options.systems or turns.DEFAULTS[benchmark]
+  if registry.get(name).head == _EMBEDDING:
+    systems = ["st_finetuned"]
   pythons = {system: turns.SYSTEMS[system].python() for system in systems}
   results: list[dict[str, Any]] = []
   with tempfile.TemporaryDirectory() as folder:
@@ -56,6 +59,7 @@ def run(benchmark: str, options: turns.Options) -> None:
       task = _open_task(given, own)
       settings = {
         **runs.read_run(own)["settings"],
+        **trained_run.read(own).settings,
         **_write_rows(task, f"{folder}/rows.json"),
         **{"model": f"{folder}/hf", "output_file": output},
       }
@@ -116,6 +120,7 @@ def _write_rows(task: Any, path: str) -> dict[str, Any]:
     **{"rows": path, "max_seq_length": task.max_seq_length},
     **{"classes": len(task.labels or "1"), "mean": mean, "std": std},
     "is_tagging": task.head.kind == registry.TAGS_HEAD,
+    "form": task.form("train") if task.head.kind == _EMBEDDING else "",
   }
 
 
@@ -123,10 +128,11 @@ def _choose(task: Any, found: Mapping[str, np.ndarray]) -> dict[str, Any]:
   """Returns the step and the metrics of the best evaluation on dev data."""
 
   def score(split: str, step: int) -> dict[str, float]:
-    logits = tf.constant(found[f"{split} {step}"])
-    ids = tf.zeros(logits.shape[:2], tf.int32)
-    batch = {"example_id": tf.range(len(logits)), "input_ids": ids}
-    predictions = task.predictions(None, {"logits": logits}, batch)
+    values = tf.constant(found[f"{split} {step}"])
+    ids = tf.zeros(values.shape[:2], tf.int32)
+    batch = {"example_id": tf.range(len(values)), "input_ids": ids}
+    outputs = dict.fromkeys(("logits", "embedding"), values)
+    predictions = task.predictions(None, outputs, batch)
     arrays = {name: value.numpy() for name, value in predictions.items()}
     return task.score_answers(split, task.answers(split, arrays))
 

@@ -12,6 +12,7 @@ import dataclasses
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 from typing import Any, Mapping, NamedTuple, Sequence
@@ -93,12 +94,13 @@ class System(NamedTuple):
 
   def python(self) -> str:
     """Returns its interpreter, or raises ValueError with how to install it."""
-    if not self.program.startswith("huggingface"):
+    library = re.match("huggingface|sentence_transformers", self.program)
+    if not library:
       return sys.executable
     # The only Python for which all of the requirements have packages.
     return command_line.find_environment(
-      PEERS_DIR / "official_albert_huggingface",
-      *(_REQUIREMENTS / "huggingface.txt", "3.11"),
+      PEERS_DIR / f"official_albert_{library[0]}",
+      *(_REQUIREMENTS / f"{library[0]}.txt", "3.11"),
     )
 
 
@@ -119,6 +121,7 @@ SYSTEMS = {
   # Of finetuning; see the program.
   "hf_finetuned": System("huggingface_finetuning"),
   "hf_frozen": System("huggingface_finetuning", "frozen"),
+  "st_finetuned": System("sentence_transformers_finetuning"),
 }
 DEFAULTS = {
   "step": ["official_albert"],

@@ -14,7 +14,7 @@ import pathlib
 import re
 import sys
 import types
-from typing import Any
+from typing import Any, Callable
 
 import numpy as np
 import torch
@@ -25,18 +25,34 @@ _EVAL_BATCH = 64
 
 
 def main(text: str) -> None:
-  """Trains, and writes the logits of each split after each evaluation."""
+  """Trains a classifier."""
   x = types.SimpleNamespace(**json.loads(text))
+  model = _make_model(x)
+  train(
+    x,
+    model,
+    lambda rows: model(**_batch(x, rows)).loss,
+    lambda rows: _logits(x, model, rows),
+  )
+
+
+def train(
+  x: Any,
+  model: Any,
+  loss_of: Callable[[list[dict]], torch.Tensor],
+  outputs_of: Callable[[list[dict]], np.ndarray],
+) -> None:
+  """Trains, and writes the outputs for each split after each evaluation."""
   splits = json.loads(pathlib.Path(x.rows).read_text("utf-8"))
-  train, model = splits.pop("train"), _make_model(x)
+  train_rows = splits.pop("train")
   optimizer, schedule = _make_optimizer(x, model)
   generator = np.random.default_rng(x.seed)
   batches: list[np.ndarray] = []
   found = {}
   for step in range(1, x.num_train_steps + 1):
-    batches = batches or _epoch(x, train, generator)
+    batches = batches or _epoch(x, train_rows, generator)
     model.train()
-    loss = model(**_batch(x, [train[i] for i in batches.pop()])).loss
+    loss = loss_of([train_rows[i] for i in batches.pop()])
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), x.clip_norm)
@@ -45,8 +61,9 @@ def main(text: str) -> None:
     if step % 100 == 0:
       print(f"step {step:,}: loss {loss.item():.4f}", flush=True)
     if step % x.eval_steps == 0 or step == x.num_train_steps:
+      model.eval()
       for split, rows in splits.items():
-        found[f"{split} {step}"] = _logits(x, model, rows)
+        found[f"{split} {step}"] = outputs_of(rows)
   np.savez(x.output_file, **found)
 
 
@@ -87,7 +104,7 @@ def _make_optimizer(x: Any, model: Any) -> tuple[Any, Any]:
 
 def _epoch(x: Any, rows: list[dict], generator: Any) -> list[np.ndarray]:
   """Returns the rows of the batches of an epoch."""
-  lengths = np.array([len(row["input_ids"]) for row in rows])
+  lengths = np.array([length(row) for row in rows])
   order, size = generator.permutation(len(rows)), x.train_batch_size
   batches = []
   for start in range(0, len(order), _WINDOW_BATCHES * size):
@@ -97,6 +114,12 @@ def _epoch(x: Any, rows: list[dict], generator: Any) -> list[np.ndarray]:
     batches += [window[i : i + size] for i in range(0, whole, size)]
   generator.shuffle(batches)
   return batches[::-1]  # They are taken from the end.
+
+
+def length(row: dict) -> int:
+  """Returns the number of tokens of a row, or of its longest text."""
+  ids = row["input_ids"]
+  return max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
 
 
 def _batch(x: Any, rows: list[dict]) -> dict[str, torch.Tensor]:
@@ -121,7 +144,6 @@ def _batch(x: Any, rows: list[dict]) -> dict[str, torch.Tensor]:
 
 def _logits(x: Any, model: Any, rows: list[dict]) -> np.ndarray:
   """Returns <float32>[N, C], or [N, S, C] for tags."""
-  model.eval()
   shape = (x.max_seq_length, x.classes) if x.is_tagging else (x.classes,)
   found = np.zeros((len(rows), *shape), np.float32)
   order = sorted(range(len(rows)), key=lambda i: len(rows[i]["input_ids"]))
