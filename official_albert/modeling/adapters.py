@@ -15,7 +15,7 @@ Source: arXiv 2106.09685; for the layers of a shared block, arXiv 2410.20672.
 
 from __future__ import annotations
 
-from typing import Optional, Sequence
+from typing import Optional
 
 import tensorflow as tf
 
@@ -39,14 +39,13 @@ class Adapters(layers.ConfiguredLayer):
   def build(self, input_shape: Optional[tf.TensorShape]) -> None:
     c = self.config
     h, i = c.hidden_size, c.intermediate_size
-    for kernel, inputs, outputs in zip(
-      _KERNELS, (h, h, h, i), (3 * h, h, i, h)
-    ):
-      for name, sizes, initializer in (
+    sizes = zip(_KERNELS, (h, h, h, i), (3 * h, h, i, h))
+    for kernel, inputs, outputs in sizes:
+      for name, matrix, initializer in (
         (f"{kernel}_a", [inputs, c.adapter_rank], layers.normal(c)),
         (f"{kernel}_b", [c.adapter_rank, outputs], "zeros"),
       ):
-        shape = [c.num_blocks, *sizes]
+        shape = [c.num_blocks, *matrix]
         setattr(self, name, self.add_weight(name, shape, None, initializer))
     super().build(input_shape)
 
@@ -70,10 +69,3 @@ def project(x: tf.Tensor, kernel: tf.Tensor, pair: Pair) -> tf.Tensor:
     a, b = pair
     y += layers.project(layers.project(x, a), b)
   return y
-
-
-def split(pair: Pair, parts: Sequence[int]) -> list[Pair]:
-  """Returns the pairs of parts of a kernel's outputs."""
-  if not pair:
-    return [()] * len(parts)
-  return [(pair[0], b) for b in tf.split(pair[1], parts, axis=1)]

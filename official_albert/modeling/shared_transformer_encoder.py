@@ -56,11 +56,8 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     # group shares its attention, else a layer. The same holds for ffns.
     self.attentions = sets(transformer_block.SelfAttention, "attention")
     self.ffns = sets(transformer_block.FeedForward, "ffn")
-    self.adapters = None
-    if config.adapter_rank:
-      self.adapters = adapters.Adapters(
-        config, name="adapters", dtype=self.dtype_policy
-      )
+    own = adapters.Adapters(config, name="adapters", dtype=self.dtype_policy)
+    self.adapters = own if config.adapter_rank else None
 
   @property
   def sublayers(self) -> list[tf.keras.layers.Layer]:

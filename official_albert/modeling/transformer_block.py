@@ -159,7 +159,10 @@ class SelfAttention(_Sublayer):
       sizes = [self.config.hidden_size, 2 * self.config.hidden_size]
       q_kernel, kv_kernel = tf.split(w.kernel, sizes, axis=1)
       q_bias, kv_bias = tf.split(w.bias, sizes, axis=0)
-      q_adapter, kv_adapter = adapters.split(w.adapters[:2], sizes)
+      q_adapter = kv_adapter = w.adapters
+      if w.adapters:
+        a, b = w.adapters[:2]
+        q_adapter, kv_adapter = ((a, x) for x in tf.split(b, sizes, axis=1))
       # [B, N, T, D] each.
       k, v = project(x, kv_kernel, kv_bias, 2, kv_adapter)
       x = tf.gather(x, rows, batch_dims=1)  # [B, Q, H]; Q is S from here on
