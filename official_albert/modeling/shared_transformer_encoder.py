@@ -93,11 +93,11 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
         self.adapters.build(input_shape)
     super().build(input_shape)
 
-  def adapters_of_blocks(self) -> list[Any]:
+  def adapters_of_blocks(self, num_layers: Optional[int] = None) -> list[Any]:
     """Returns `Adapters.of_blocks`, of empty tuples if there are none."""
     if self.adapters:
       return self.adapters.of_blocks()
-    return [((), ())] * self.config.num_blocks
+    return [((), ()) for _ in self.blocks(num_layers)]
 
   @layers.without_autograph
   def call(
@@ -135,7 +135,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     uses = collections.Counter(s for block in blocks for s in block)
     weights = {s: s.weights_for(n, training) for s, n in uses.items()}
     functions = {b: self._block_function(b, training) for b in set(blocks)}
-    own = self.adapters_of_blocks()
+    own = self.adapters_of_blocks(num_layers)
     outputs = []
     for index, block in enumerate(blocks):
       seed = layers.fold_in(dropout_seed, index)
