@@ -14,11 +14,13 @@ further, with two limits:
 from __future__ import annotations
 
 import functools
+import hashlib
 from typing import Any, Optional, Union
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text
+from tensorflow_text.python.ops import sentencepiece_tokenizer
 
 from official_albert import tokenization
 from official_albert.tokenization import normalization
@@ -176,6 +178,26 @@ class TextLayer(tf.Module):
     return ids.merge_dims(1, 2)[:, :-1]
 
 
+class _SentencePieceModel(tf.saved_model.experimental.TrackableResource):
+  """A model that stays when TensorFlow's caches are cleared.
+
+  That of tensorflow_text has no name and is lost then, for example in
+  tf.random.set_seed, which mteb calls.
+  """
+
+  def __init__(self, model: bytes):
+    super().__init__()
+    self._model = model
+    _ = self.resource_handle  # Creates it.
+
+  def _create_resource(self) -> tf.Tensor:
+    create = sentencepiece_tokenizer.gen_sentencepiece_tokenizer
+    # In the graph of a SavedModel, it belongs to this graph alone.
+    is_here = tf.executing_eagerly()
+    name = hashlib.sha256(self._model).hexdigest() if is_here else ""
+    return create.sentencepiece_op(model=self._model, shared_name=name)
+
+
 class SentencePieceTextLayer(TextLayer):
   """A `TextLayer` equal to `tokenization.SentencePieceTokenizer`."""
 
@@ -187,6 +209,8 @@ class SentencePieceTextLayer(TextLayer):
     self._tokenizer = tensorflow_text.SentencepieceTokenizer(
       model=self.tokenizer.model, out_type=tf.int32
     )
+    model = _SentencePieceModel(self.tokenizer.model)
+    self._tokenizer._model_resource = model
     # The parts of each piece, most of which are their own part.
     split, mark = self.tokenizer.digit_comma_parts, tokenization.WORD_START
     parts = [

@@ -224,6 +224,21 @@ def _assert_packed(packed, rows) -> None:
   _assert_same(packed, columns)
 
 
+@both_kinds
+def test_layers_outlive_a_new_seed_and_another_layer(files, kind):
+  layer = text_layers.TEXT_LAYERS[kind](files[kind])
+  call = tf.function(lambda x: layer.tokenize(x))
+  texts = tf.constant(["a cat", "19 mats"])
+  expected = layer.tokenize(texts).to_list()
+  assert call(texts).to_list() == expected
+  tf.keras.utils.set_random_seed(3)
+  assert call(texts).to_list() == layer.tokenize(texts).to_list() == expected
+  other = text_layers.TEXT_LAYERS[kind](files[kind])
+  assert other.tokenize(texts).to_list() == expected
+  del other
+  assert layer.tokenize(texts).to_list() == expected
+
+
 @pytest.mark.parametrize("longest", [5, 6, 13])
 def test_packing_every_pair_of_lengths_equals_python(longest):
   lengths = [(a, b) for a in range(12) for b in range(11)]
