@@ -20,6 +20,8 @@ from official_albert.serving import frozen_encoder, request_checks
 # The inputs of signatures whose names end in `AT_DEPTH`, and their dtypes.
 AT_DEPTH = "_at_depth"
 DEPTH_INPUTS = {"exit_layer": tf.int32, "exit_threshold": tf.float32}
+# How many sizes a large batch may have while rows leave.
+_SIZES = 4
 
 
 def leaving_model(
@@ -44,13 +46,14 @@ def leaving_model(
     def encoder(x, mask, rows=None, **unused):
       checked = _checked(depth, tf.shape(mask)[0], num_layers)
       most, threshold = map(checked.get, DEPTH_INPUTS)
-      most = tf.where(most > 0, most, num_layers)
+      # The last value is that of the rows that fill up a batch: they leave.
+      most = tf.pad(tf.where(most > 0, most, num_layers), [[0, 1]])
 
       def leaves(layer, first, index):
         leave = layer >= tf.gather(most, index)
         if threshold is None:
           return leave
-        least = tf.gather(threshold, index)
+        least = tf.gather(tf.pad(threshold, [[0, 1]]), index)
         return leave | (least > 0) & (probability(first) >= least)
 
       hidden, reached["exit_layer"] = _apply(blocks, x, mask, leaves)
@@ -85,6 +88,10 @@ def _apply(
 ) -> tuple[tf.Tensor, tf.Tensor]:
   """Applies layers to x <float>[B, S, H] until all rows have left.
 
+  A batch has few different sizes, because oneDNN prepares each product anew for
+  each size, which would take longer than a layer of a small model. So some rows
+  that have left stay, to fill it up; their index is B.
+
   `leaves` returns <bool>[A] from the number of layers <int32>[] and, of the
   rows inside, [CLS] <float>[A, H] and the indices <int32>[A].
 
@@ -93,6 +100,7 @@ def _apply(
   """
   width = blocks.config.hidden_size
   batch, length = tf.unstack(tf.shape(mask))
+  step = tf.maximum(1, batch // _SIZES)
 
   def body(layer, index, y, padding, outputs, layers):
     left = tf.size(index)
@@ -106,19 +114,23 @@ def _apply(
     outputs = tf.tensor_scatter_nd_update(outputs, gone, last)
     numbers = tf.fill(tf.shape(gone)[:1], layer)
     layers = tf.tensor_scatter_nd_update(layers, gone, numbers)
-    rest = [tf.boolean_mask(x, ~leave) for x in (index, y, padding)]
+    count = tf.reduce_sum(tf.cast(~leave, tf.int32))
+    order = tf.argsort(tf.cast(leave, tf.int32))[: -(-count // step) * step]
+    index = tf.where(leave, batch, index)
+    rest = [tf.gather(x, order) for x in (index, y, padding)]
     return layer, *rest, outputs, layers
 
   def encode(dtype):
     y = tf.reshape(tf.cast(x, dtype), [batch, length, width])
     padding, index = blocks.padding(mask, dtype), tf.range(batch)
-    outputs = tf.zeros([batch, length, width], blocks.dtype)
-    state = tf.constant(0), index, y, padding, outputs, tf.zeros_like(index)
-    return tf.while_loop(
+    outputs = tf.zeros([batch + 1, length, width], blocks.dtype)
+    layers = tf.zeros([batch + 1], tf.int32)
+    found = tf.while_loop(
       lambda layer, index, *unused: tf.size(index) > 0,
       body,
-      state,
+      (tf.constant(0), index, y, padding, outputs, layers),
       parallel_iterations=1,
-    )[-2:]
+    )
+    return [x[:batch] for x in found[-2:]]
 
   return blocks.in_dtype(encode)

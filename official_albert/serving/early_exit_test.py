@@ -116,25 +116,39 @@ def test_rows_leave_when_a_class_reaches_the_threshold(ask):
   assert len(ways) > 4 and (0,) * 4 in ways  # All leave after the first layer.
 
 
-def test_rows_that_have_left_are_not_computed(ask):
-  """The rows of the matrix products, by layer, are those that are left."""
-  counts = []
-  one = AlbertForSequenceClassification  # Any model: the blocks are replaced.
-  served = serving.ServedTextTask(_model(one), None, 14, _LABELS, False)
+@pytest.mark.parametrize(
+  "exit_layers, sizes",
+  [
+    ([3, 1, 0, 3], [4, 3, 3, 1, 1]),
+    # 13 rows leave in steps of 3, the others fill up the batch.
+    ([1, 4, 2, 0, 1, 2, 2, 4, 1, 1, 2, 0, 3], [13, 9, 6, 6, 3]),
+  ],
+)
+def test_rows_that_have_left_are_not_computed(model, exit_layers, sizes):
+  served = serving.ServedTextTask(model, None, 14, _LABELS, False)
   served.freeze("float32")
-  blocks = served.model.albert.encoder
+  blocks, found = served.model.albert.encoder, []
+  apply_layer = blocks.apply_layer
 
   def count(layer, x, padding, batch, length):
-    counts.append(int(batch))
-    return x
+    found.append(int(batch))
+    return apply_layer(layer, x, padding, batch, length)
 
   blocks.apply_layer = count
-  served._at_depth(
-    lambda module: module.ids_outputs(_FEATURES),
-    exit_layer=tf.constant([3, 1, 0, 3]),
-    exit_threshold=tf.zeros([4]),
+  rows = np.arange(len(exit_layers)) % 4
+  outputs = served._at_depth(
+    lambda module: module.ids_outputs(
+      {name: tf.gather(x, rows) for name, x in _FEATURES.items()}
+    ),
+    exit_layer=tf.constant(exit_layers),
+    exit_threshold=tf.zeros([len(exit_layers)]),
   )
-  assert counts == [4, 3, 3, 1, 1]
+  assert found == sizes
+  wanted = [x or _DEPTH for x in exit_layers]
+  assert outputs["exit_layer"].numpy().tolist() == wanted
+  for row, depth in enumerate(wanted):
+    logits = model(_FEATURES, num_layers=depth)["logits"][rows[row]]
+    np.testing.assert_allclose(outputs["logits"][row], logits, atol=2e-5)
 
 
 def test_a_batch_without_rows(ask):
