@@ -8,7 +8,8 @@
 data measures making and reading records; step, one update of pretraining;
 memory, the same with ways to save memory; peers, the same beside Hugging Face's
 model in PyTorch; chains, what XLA compiles of it; serving, requests to an
-export and to that model; finetuning, scores of both after the same fine-tuning:
+export and to that model; embeddings, vectors of the lines of a file, beside
+sentence-transformers; finetuning, scores of both after the same fine-tuning:
 
     python -m tools.benchmark finetuning \\
         --finetuning_flags='--task=cola --data_dir=glue --init_checkpoint=RUN'
@@ -46,11 +47,18 @@ if __name__ == "__main__":
   # `--help` ends here, before TensorFlow is loaded.
   command_line.parse()
 
-from official_albert.tools.benchmarks import chains, data, finetuning, serving
+from official_albert.tools.benchmarks import (
+  chains,
+  data,
+  embeddings,
+  finetuning,
+  serving,
+)
 
 BENCHMARKS: dict[str, Callable[[str, turns.Options], None]] = {
   "chains": chains.run,
   "data": data.run,
+  "embeddings": embeddings.run,
   "finetuning": finetuning.run,
   "memory": turns.run,
   "peers": turns.run,
@@ -59,6 +67,7 @@ BENCHMARKS: dict[str, Callable[[str, turns.Options], None]] = {
 }
 _NEEDED = {
   "data": ["input_files", "spm_model_file"],
+  "embeddings": ["input_files", "spm_model_file"],
   "serving": ["spm_model_file"],
 }
 

@@ -12,6 +12,7 @@ import pytest
 from official_albert.tools.benchmarks import (
   chains,
   data,
+  embeddings,
   finetuning,
   serving,
   turns,
@@ -93,6 +94,28 @@ def test_records_are_made_and_read(tmp_path, monkeypatch, capfd):
   # Of the same text.
   assert all(500 < int(tokens.replace(",", "")) < 5000 for *_, tokens in made)
   assert made[0][2] == made[1][2] and made[2][2] == made[3][2]
+
+
+@pytest.mark.heavy
+def test_texts_are_embedded(tmp_path, peer_python, monkeypatch):
+  folder = pathlib.Path(peer_python("sentence_transformers")).parents[2]
+  monkeypatch.setattr(turns, "PEERS_DIR", folder)
+  toy_runs.write_tokenizer(str(tmp_path))
+  (tmp_path / "texts.txt").write_text("a day at sea\nIt was cold.\n" * 20)
+  options = turns.Options(
+    *("albert_tiny", 16, 11, "float32", 2, 1),
+    input_files=f"{tmp_path}/texts.txt",
+    spm_model_file=f"{tmp_path}/tokenizer.model",
+    output_dir=str(tmp_path),
+  )
+  embeddings.run("embeddings", options)
+  path = tmp_path / "embeddings-albert_tiny-s11-b16-float32.json"
+  results = json.loads(path.read_text())["results"]
+  names = ["embed", "embed_export", "sentence_transformers"]
+  assert [x["system"] for x in results] == names
+  means = [x["results"][0] for x in results]
+  assert means[0] == pytest.approx(means[2], abs=1e-6) and means[0] > 0.01
+  assert "texts/s" in path.with_suffix(".md").read_text()
 
 
 @pytest.mark.heavy

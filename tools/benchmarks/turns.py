@@ -94,7 +94,8 @@ class System(NamedTuple):
 
   def python(self) -> str:
     """Returns its interpreter, or raises ValueError with how to install it."""
-    library = re.match("huggingface|sentence_transformers", self.program)
+    libraries, name = "huggingface|sentence_transformers", self.program
+    library = re.search(libraries, f"{name} {self.variant}")
     if not library:
       return sys.executable
     # The only Python for which all of the requirements have packages.
@@ -110,6 +111,9 @@ SYSTEMS = {
   "xla": System("ours", settings={"xla": True}),
   "no_chains": System("ours", settings={"compile_chains": False}),
   "saved_model": System("exports"),
+  "embed": System("embeddings", "run"),
+  "embed_export": System("embeddings", "exports"),
+  "sentence_transformers": System("embeddings", "sentence_transformers"),
   "onnxruntime": System("onnx_files", "none"),
   "onnxruntime_int8": System("onnx_files", "int8"),
   # As users run it, then with more and more tuning.
@@ -129,6 +133,7 @@ DEFAULTS = {
   # Without the one that needs a C++ compiler (torch.compile gains little).
   "peers": ["official_albert", "hf_eager", "hf_sdpa", "hf_tuned"],
   "finetuning": ["hf_finetuned"],
+  "embeddings": ["embed_export", "sentence_transformers"],
   "serving": ["saved_model", "hf_eager", "hf_sdpa", "hf_sdpa_malloc"],
 }
 
