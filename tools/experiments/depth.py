@@ -17,13 +17,20 @@ from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-from official_albert import files, inference, machine
+from official_albert import files, machine
 from official_albert.tools.cli import command_line, printing
+
+MAX_ARGUMENTS = 99
+
+if __name__ == "__main__":
+  # `--help` ends here, before TensorFlow is loaded.
+  command_line.parse()
+
+from official_albert import inference
 
 _THRESHOLDS = (0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
 _ACCURACY, _DEPTH = "accuracy in percent", "mean number of layers"
 _BATCHES = "milliseconds a text, batches of 32"
-MAX_ARGUMENTS = 99
 
 
 def _ask(
@@ -66,9 +73,15 @@ def _draw(path: str, results: Mapping[str, Sequence[Mapping]]) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
+  if len(arguments) < 4 or not all("=" in x for x in arguments[3:]):
+    raise ValueError("give OUT, a table, and NAME=RUN for each kind of run.")
   _, output, table, *named = arguments
   lines = pathlib.Path(table).read_text("utf-8").splitlines()[1:]
   rows: list[Any] = [line.split("\t") for line in lines]
+  if not rows or any(len(row) != 2 for row in rows):
+    raise ValueError(
+      f"{table} must have a heading and rows of a text, a tab and its label."
+    )
   results: dict[str, list[dict[str, Any]]] = {}
   for name, runs in (argument.split("=", 1) for argument in named):
     models = [inference.load(run) for run in runs.split(",")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from official_albert.tools.experiments import depth
 from official_albert.tools.testing import toy_runs
 
@@ -25,3 +27,18 @@ def test_numbers_of_each_depth(tmp_path):
   assert [x["exit_layer"] for x in points[1:3]] == [1, 2]
   assert points[3]["exit_threshold"] == 0.55
   assert (tmp_path / "out.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+  "text, named, message",
+  [
+    ("sentence\tlabel\nsun\t0\n", "run", "give OUT, a table, and NAME=RUN for"),
+    ("sentence\tlabel\n", "a=run", "dev.tsv must have a heading and rows of"),
+    ("sentence\tlabel\nsun\n", "a=run", "dev.tsv must have a heading and rows"),
+  ],
+)
+def test_wrong_arguments(tmp_path, text, named, message):
+  table = tmp_path / "dev.tsv"
+  table.write_text(text)
+  with pytest.raises(ValueError, match=message):
+    depth.main(["depth", str(tmp_path / "out"), str(table), named])
