@@ -90,7 +90,10 @@ def test_exports_of_the_command_line(tmp_path):
   results = many_commands.run(
     "export_saved_model",
     [
-      [f"--model_dir={sst2}", f"--export_dir={out}/sst2/1"],
+      [
+        *(f"--model_dir={sst2}", f"--export_dir={out}/sst2/1"),
+        "--depth_signatures",
+      ],
       [
         *(f"--model_dir={encoder}", f"--export_dir={out}/encoder"),
         *("--head=encoder", "--signatures=ids"),
@@ -109,11 +112,19 @@ def test_exports_of_the_command_line(tmp_path):
   )
   assert read_record(f"{out}/encoder")["task"] == "encoder"
   ids = packed(sst2, "the day", "was cold")
-  encoded, classified, pair = serve(
+  depths = {"exit_layer": [1], "exit_threshold": [0.0]}
+  encoded, classified, pair, first, ids_first = serve(
     # First, as nothing must have loaded tensorflow_text before it.
     (False, f"{out}/encoder", "serving_default", ids),
     (True, f"{out}/sst2/1", "serving_default", {"text": _TEXTS}),
     (True, f"{out}/sst2/1", "ids", ids),
+    (
+      True,
+      f"{out}/sst2/1",
+      "classify_at_depth",
+      {"text": _TEXTS[:1], **depths},
+    ),
+    (True, f"{out}/sst2/1", "ids_at_depth", {**ids, **depths}),
   )
   for i, text in enumerate(_TEXTS):
     features = {k: tf.constant(x) for k, x in packed(sst2, text).items()}
@@ -123,14 +134,27 @@ def test_exports_of_the_command_line(tmp_path):
   features = {name: tf.constant(x) for name, x in ids.items()}
   logits = model(features, training=False)["logits"]
   np.testing.assert_allclose(pair["logits"], logits, atol=1e-5)
+  logits = model(features, num_layers=1)["logits"]
+  np.testing.assert_allclose(ids_first["logits"], logits, atol=1e-5)
+  assert first["exit_layer"] == ids_first["exit_layer"] == [1]
   assert np.shape(encoded["sequence_output"])[::2] == (1, 24)
 
   path, axes = f"{out}/sst2/1", "but its number of axes is"
   arrays = {name: np.array(x, np.int32) for name, x in ids.items()}
+
+  def at_depth(layer, threshold=0):
+    layers = np.array(layer, np.int32)
+    thresholds = np.array([threshold], np.float32)
+    return {**arrays, "exit_layer": layers, "exit_threshold": thresholds}
+
   for signature, inputs, message in (
     ("classify", {"text": np.array([["sun", "rain"]], object)}, axes),
     ("ids", {name: x[0] for name, x in arrays.items()}, axes),
     ("ids", {**arrays, "input_ids": arrays["input_ids"] + 90}, "from 0 to 46"),
+    ("ids_at_depth", at_depth([3]), "exit_layer must have a value from 0 to 2"),
+    ("ids_at_depth", at_depth([1, 1]), "exit_layer must have a value from 0"),
+    ("ids_at_depth", at_depth(1), axes),
+    ("ids_at_depth", at_depth([1], 2), "exit_threshold must have a value from"),
   ):
     with pytest.raises(Exception, match=message):
       run_unchecked(path, signature, **inputs)
