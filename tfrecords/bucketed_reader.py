@@ -19,7 +19,7 @@ from official_albert.training import ONE_PIPELINE
 
 # The number of updates that are sorted together. More updates need less
 # padding, but mix examples of different lengths less.
-_WINDOW_UPDATES = 32
+WINDOW_UPDATES = 32
 
 
 def read_bucketed_dataset(
@@ -32,6 +32,7 @@ def read_bucketed_dataset(
   seed: int = 0,
   start_example: int = 0,
   context: tf.distribute.InputContext = ONE_PIPELINE,
+  window_updates: int = WINDOW_UPDATES,
 ) -> tf.data.Dataset:
   """Reads batches like `read_dataset`, but padded to the length of a bucket.
 
@@ -44,6 +45,7 @@ def read_bucketed_dataset(
     batch_size: B, the batch size of one replica.
     bucket_lengths: the possible lengths of batches, ascending. The last is the
       length of the records.
+    window_updates: the number of updates that are sorted together.
     start_example: the position of an example at which an update begins.
 
   Returns:
@@ -57,7 +59,7 @@ def read_bucketed_dataset(
   update = batch_size * context.num_replicas_in_sync
   # A window is at most an epoch. Otherwise an update could contain two copies
   # of an example, because they have the same length.
-  window = update * max(1, min(_WINDOW_UPDATES, records // update))
+  window = update * max(1, min(window_updates, records // update))
   first_window, within = divmod(start_example, window)
   if within % update:
     raise ValueError(

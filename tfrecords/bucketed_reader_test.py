@@ -57,11 +57,11 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _short_windows(monkeypatch):
-  monkeypatch.setattr(bucketed_reader, "_WINDOW_UPDATES", 4)
   monkeypatch.setattr(reader, "_SHUFFLED_EXAMPLES", 7)
 
 
 def _read(folder, batch_size=_BATCH, **kwargs):
+  kwargs = {"window_updates": 4, **kwargs}
   return bucketed_reader.read_bucketed_dataset(
     folder, "train", batch_size, _LENGTHS, **kwargs
   )

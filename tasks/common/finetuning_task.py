@@ -55,6 +55,8 @@ class FinetuningTask(abc.ABC):
   # checkpoint; None accepts any head with the same variables.
   head: Optional[checkpoints.Head] = None
   sequences_per_example = 1  # Or the number of options of a question.
+  # The number of updates whose examples are sorted by length together.
+  window_updates = bucketed_reader.WINDOW_UPDATES
   num_layers: Optional[int] = None  # Of the model, to apply; None applies all.
   # Of a call of the model, besides those that all models have.
   call_options: Mapping[str, Any] = {}
@@ -233,6 +235,7 @@ class FinetuningTask(abc.ABC):
     if not self.options.length_bucketing:
       return reader.read_dataset(*arguments, **options)
     lengths = tokenization.bucket_lengths(self.max_seq_length)
+    options["window_updates"] = self.window_updates
     return bucketed_reader.read_bucketed_dataset(*arguments, lengths, **options)
 
   @abc.abstractmethod

@@ -40,15 +40,13 @@ def make(tmp_path):
     options = common.TaskOptions(
       cache_dir=str(tmp_path / "records"),
       tokenizer=tokenizer,
-      max_seq_length=6,
       note=_NOTES.append,
       text_column="a",
       text_b_column="b",
       text_c_column="c",
       label_column="s",
-      length_bucketing=False,
+      **{"length_bucketing": False, "max_seq_length": 6, **changes},
       **{k: write(v) if v in _TABLES else v for k, v in files.items()},
-      **changes,
     )
     return registry.make_task("text_embedding", options)
 
@@ -234,6 +232,16 @@ def test_sizes_beyond_the_model_are_refused(make, name, value):
   task = make("pairs", "pairs", recipe={name: value})
   with pytest.raises(ValueError, match=f"--{name} is .*, but must be from 1"):
     _batch(task, "train")
+
+
+def test_batches_mix_lengths(make):
+  rows = [("wet", "old")] * 8 + [("the sea " * 20, "the rain")] * 8
+  _TABLES["long"] = ["a\tb", *("\t".join(row) for row in rows)]
+  task = make("long", "pairs", length_bucketing=True, max_seq_length=64)
+  on_records = task.with_records(["train", "dev"], toy_models.config(12, 64))
+  (batch,) = on_records.train_dataset(8, 0).take(1)
+  tokens = batch["input_mask"].numpy()[:, 0].sum(-1)
+  assert {*tokens.tolist()} == {3, 42}
 
 
 def test_pooling_ignores_padding():

@@ -119,6 +119,7 @@ def _write_rows(task: Any, path: str) -> dict[str, Any]:
   return {
     **{"rows": path, "max_seq_length": task.max_seq_length},
     **{"classes": len(task.labels or "1"), "mean": mean, "std": std},
+    "window_updates": task.window_updates,
     "is_tagging": task.head.kind == registry.TAGS_HEAD,
     "form": task.form("train") if task.head.kind == _EMBEDDING else "",
   }

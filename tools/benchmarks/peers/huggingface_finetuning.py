@@ -20,7 +20,6 @@ import numpy as np
 import torch
 import transformers
 
-_WINDOW_BATCHES = 32  # As in `tfrecords.bucketed_reader`.
 _EVAL_BATCH = 64
 
 
@@ -107,8 +106,8 @@ def _epoch(x: Any, rows: list[dict], generator: Any) -> list[np.ndarray]:
   lengths = np.array([length(row) for row in rows])
   order, size = generator.permutation(len(rows)), x.train_batch_size
   batches = []
-  for start in range(0, len(order), _WINDOW_BATCHES * size):
-    window = order[start : start + _WINDOW_BATCHES * size]
+  for start in range(0, len(order), x.window_updates * size):
+    window = order[start : start + x.window_updates * size]
     window = window[np.argsort(lengths[window], kind="stable")]
     whole = len(window) - len(window) % size
     batches += [window[i : i + size] for i in range(0, whole, size)]
