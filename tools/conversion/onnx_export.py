@@ -178,16 +178,15 @@ class _Graph:
       x = self("MatMul", self._norm(head.layer_norm, x), table)
       return {"masked_lm_logits": self("Add", x, head.output_bias)}
     if kind in ("classification", "multi_label", "regression") or options:
-      # The last block computes only [CLS].
-      x = self._encode(
-        encoder, lambda x: self("Gather", x, [0], axis=1), options
-      )
+      x = self._encode(encoder, self._only_cls, options)
       head = model.classifier
       x = self._classes(head, self._pool(encoder, x))  # [B, C]
       if head.target_scale is not None:
         x = self("Mul", x, head.target_std.numpy())
         x = self("Add", x, head.target_scale.numpy()[0])
       return {"logits": self("Reshape", x, [-1, options]) if options else x}
+    if kind == "embedding":
+      return {"embedding": self._embedding(encoder, module.pooling)}
     x = self._encode(encoder)
     if kind == "token_classification":
       return {"logits": self._classes(model.classifier, x)}
@@ -200,6 +199,30 @@ class _Graph:
       raise ValueError(f"ONNX has no graph of {kind}: give --head=encoder.")
     pooled = {"pooled_output": self._pool(encoder, x)}
     return {"sequence_output": x, **(pooled if module.has_pooler else {})}
+
+  def _only_cls(self, x: str) -> str:
+    """Returns [CLS] of [B, S, H], for a last block that computes no more."""
+    return self("Gather", x, [0], axis=1)
+
+  def _embedding(
+    self, model: modeling.AlbertModel, wanted: modeling.Pooling
+  ) -> str:
+    """Returns the vector of each text <float>[B, H], as `modeling.pool`."""
+    if wanted.pooling in ("cls", "pooler"):
+      x = self._encode(model, self._only_cls)
+      is_cls = wanted.pooling == "cls"
+      y = self("Squeeze", x, [1]) if is_cls else self._pool(model, x)
+    else:
+      mask = self("Unsqueeze", serving.IDS[1], [2])  # [B, S, 1]
+      is_token = self("Cast", mask, to=onnx.TensorProto.BOOL)
+      is_max = wanted.pooling == "max"
+      padding = np.finfo(np.float32).min if is_max else 0.0
+      x = self("Where", is_token, self._encode(model), padding)
+      y = self("ReduceMax" if is_max else "ReduceSum", x, [1], keepdims=0)
+      if not is_max:
+        count = self("ReduceSum", mask, [1], keepdims=0)  # [B, 1]
+        y = self("Div", y, self("Cast", count, to=_FLOAT))
+    return self("LpNormalization", y, axis=-1, p=2) if wanted.normalize else y
 
   def _encode(
     self,

@@ -32,6 +32,7 @@ _TASKS = {
   "multiple_choice": "race",
   "squad1": "squad_v1",
   "squad2": "squad_v2",
+  "embedding": "text_embedding",
 }
 
 
@@ -55,9 +56,14 @@ def config(**changes):
 def make_source(head, **changes):
   """Returns a random model of a head, with biases that are not 0."""
   tf.keras.utils.set_random_seed(3)
+  settings = {
+    name: changes.pop(name)
+    for name in ("pooling", "normalize")
+    if name in changes
+  }
   classes = {"classification": 3, "multi_label": 5, "token_classification": 4}
   classes = classes.get(head, 1)
-  model = inference.make_model(head, config(**changes), classes)
+  model = inference.make_model(head, config(**changes), classes, settings)
   for variable in model.trainable_variables:
     if not variable.numpy().any():
       variable.assign(tf.random.normal(variable.shape, stddev=0.3))
@@ -72,7 +78,7 @@ def make_source(head, **changes):
     module.kind = head
   else:
     labels = [str(i) for i in range(classes)] if classes > 1 else None
-    settings = {"labels": labels, "max_qa_length": 11}
+    settings |= {"labels": labels, "max_qa_length": 11}
     run = trained_run.TrainedRun("run", _TASKS[head], 0, settings, None)
     module = source_lib.make_served(run, model, None, 19)
   return serving.Source(module, head, "x", None)
@@ -126,6 +132,10 @@ def compare(source, session, batch, length, atol):
     ("token_classification", {}),
     ("squad1", {}),
     ("squad2", {}),
+    ("embedding", {"pooling": "mean"}),
+    ("embedding", {"pooling": "max", "normalize": False}),
+    ("embedding", {"pooling": "cls", "hidden_act": "relu"}),
+    ("embedding", {"pooling": "pooler", "adapter_rank": 5}),
   ],
 )
 def test_outputs_equal_those_of_tensorflow(tmp_path, head, changes):
