@@ -191,6 +191,10 @@ def test_new_adapters_are_trained_and_served(folder, tmp_path):
   # The same command resumes; the run's rank needs no flag to predict.
   again, predicted = run(given, [*given, "--adapter_rank=0", "--nodo_train"])
   assert "the run is finished" in again and "wrote " in predicted
+  changed = ["--nofreeze_encoder", "--num_train_steps=9"]
+  line = [*given, *changed, "--allow_changed_settings"]
+  (refused,) = many_commands.run("run_finetuning", [line], codes=(1,))
+  assert "or freezes the encoder; choose another model_dir" in refused.err
   kept, merged = tmp_path / "run", tmp_path / "merged"
   conversion.convert("hf", str(kept), str(merged))
   before, after = (

@@ -107,8 +107,8 @@ class CheckpointManager:
         _raise_if_unreachable(error)
         raise ValueError(
           f"{path} does not fit this model: its folder belongs to a run of "
-          "another configuration, or one with float16's loss scale and one "
-          "without; choose another model_dir or remove it."
+          "another configuration, or only one of both has float16's loss scale "
+          "or freezes the encoder; choose another model_dir, or remove it."
         ) from error
       except (tf.errors.OpError, IndexError) as error:
         _raise_if_unreachable(error)

@@ -7,7 +7,8 @@ LAMB and AdamW update a weight w with gradient g by
 
 where the trust ratio r is 1 for AdamW and ||w|| / ||u|| for LAMB (arXiv
 1904.00962). As in the original, m and v have no bias correction by default, and
-LayerNorm and bias variables have neither decay nor trust ratio.
+LayerNorm and bias variables have neither decay nor trust ratio. Adapters have
+no trust ratio: B begins as zeros, whose norm would keep the updates near zero.
 
 Muon is AdamW, but for the matrices of the encoder it replaces m / (sqrt(v) +
 eps) by `orthogonal_direction(m)`, in which all directions of the matrix have
@@ -151,7 +152,8 @@ class AlbertOptimizer(tf.keras.optimizers.legacy.Adam):
 
   def _adapts(self, variable: tf.Variable) -> bool:
     """Returns whether `variable` has a trust ratio."""
-    return self.layer_adaptation and not _is_excluded(variable)
+    is_adapter = "adapters/" in variable.name
+    return self.layer_adaptation and not (is_adapter or _is_excluded(variable))
 
   def _create_slots(self, var_list: Sequence[tf.Variable]) -> None:
     for variable in var_list:

@@ -169,6 +169,29 @@ def test_zero_weights_and_updates_have_ratio_one():
   }
 
 
+def test_lamb_trains_the_zeros_of_adapters():
+  """Their norm as a factor would leave B near zero, here at -0.001."""
+  model = AlbertModel(toy_models.config(19, 11, adapter_rank=2))
+  adapters = model.encoder.adapters
+  optimizer = optimization.LAMB(
+    optimization.WarmupPolynomialDecay(0.01, 40, 10, "continuous"),
+    weight_decay=0.0,
+  )
+  optimizer.prepare(model)
+  gradient = tf.ones(adapters.ffn_b.shape)
+  for _ in range(20):
+    optimizer.apply_gradients([(gradient, adapters.ffn_b)])
+  # Adam's updates for equal gradients are those of the rate: 0.045 and 0.085.
+  rates = [k / 1000 for k in range(10)] + [
+    (40 - k) / 3000 for k in range(10, 20)
+  ]
+  np.testing.assert_allclose(adapters.ffn_b, -sum(rates), rtol=1e-3)
+  assert not any(
+    name.startswith("trust_ratio/") and "adapters" in name
+    for name in optimizer.norms()
+  )
+
+
 @pytest.mark.parametrize(
   "settings, rates",
   [

@@ -258,9 +258,7 @@ class OwnTask(own_files.OwnFiles, TextTask):
   def _columns(self, split: str) -> dict[str, str]:
     """Returns the columns to read by role; ids may be in some files only."""
     columns, path = self.options.columns, self.sources(split)[0]
-    invalid = common.InvalidRows(self.options.skip_invalid)
-    records = common.read_table(path, [columns["text"]], invalid)
-    header = next(records, common.Record(path, {})).cells
+    header = common.first_record(path, [columns["text"]]).cells
     if not self.has_pairs:
       del columns["text_b"]
     for role in ("id", "label") if split in self.test_splits else ("id",):

@@ -12,6 +12,7 @@ from official_albert.tasks.common.rows import (
   Record,
   TextExample,
   check_label,
+  first_record,
   plain_cell,
   read_lines,
   read_probabilities,

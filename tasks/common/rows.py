@@ -329,6 +329,12 @@ def read_table(
     raise ValueError(f"{names} has no rows, or only a header.")
 
 
+def first_record(names: str, columns: Sequence[str] = ()) -> Record:
+  """Returns the first valid row of tables; without cells if there is none."""
+  records = read_table(names, columns, InvalidRows(may_skip=True))
+  return next(records, Record(names, {}))
+
+
 def _read_file(
   path: str, columns: Sequence[str], invalid: InvalidRows
 ) -> Iterator[Record]:

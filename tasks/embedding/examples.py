@@ -73,7 +73,7 @@ def find_columns(path: str, columns: Mapping[str, str]) -> dict[str, str]:
 
   `columns` are the names by the roles text, text_b, text_c, label and id.
   """
-  record = next(common.read_table(path, []))
+  record = common.first_record(path)
   found = {
     role: name
     for role, name in columns.items()

@@ -218,11 +218,12 @@ def test_ids_are_in_some_files_or_refused(make, tmp_path):
 
 
 def test_bad_rows_are_left_out(make):
-  _TABLES["bad"] = ["a\tb\ts", "x\ty\t2", "x\t\t1", "x\ty\thigh"]
+  _TABLES["bad"] = ["a\tb\ts", "x\ty", "x\ty\t2", "x\t\t1", "x\ty\thigh"]
   _NOTES.clear()
   task = make("bad", skip_invalid=True)
   assert [x.score for x in task.examples("train")] == [2.0]
-  assert len(_NOTES) == 2 and "line 3: 'b' is empty" in _NOTES[0]
+  assert len(_NOTES) == 3 and "2 instead of 3" in _NOTES[0]
+  assert "line 4: 'b' is empty" in _NOTES[1]
 
 
 @pytest.mark.parametrize(

@@ -231,10 +231,7 @@ def _places(
 
 def header(path: str) -> Mapping[str, Any]:
   """Returns the columns of a table by its first valid row; else {}."""
-  if not rows.is_table(path):
-    return {}
-  records = rows.read_table(path, [], rows.InvalidRows(may_skip=True))
-  return next(records, rows.Record(path, {})).cells
+  return rows.first_record(path).cells if rows.is_table(path) else {}
 
 
 def _read_table(
