@@ -214,7 +214,8 @@ class Start:
       before, now = old.get(name), new.get(name)
       if last_part == "init_checkpoint":
         before, now = (path and files.absolute(path) for path in (before, now))
-      if before != now:
+      is_new = name not in old and not now  # It did not exist, and is off.
+      if before != now and not is_new:
         changes[name] = (
           f"{name} was {old.get(name)!r:.80} at the last start and is now "
           f"{new.get(name)!r:.80}"

@@ -118,6 +118,15 @@ def test_settings_and_data_may_be_missing_on_either_side(tmp_path):
       check(folder, new)
 
 
+def test_a_new_setting_was_off(tmp_path):
+  """A run of an earlier version is resumed after an upgrade."""
+  folder = started(tmp_path)
+  new = {**SETTINGS, "freeze_encoder": False, "phases": []}
+  assert not check(folder, new)
+  with pytest.raises(ValueError, match="freeze_encoder was None .* now True"):
+    check(folder, {**new, "freeze_encoder": True})
+
+
 def test_other_names_of_the_folder_of_initial_weights(tmp_path, monkeypatch):
   monkeypatch.chdir(tmp_path)
   folder = started(tmp_path, {"init_checkpoint": "encoder/"})

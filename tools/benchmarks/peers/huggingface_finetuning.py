@@ -41,7 +41,10 @@ def train(
   loss_of: Callable[[list[dict]], torch.Tensor],
   outputs_of: Callable[[list[dict]], np.ndarray],
 ) -> None:
-  """Trains, and writes the outputs for each split after each evaluation."""
+  """Trains, and writes the outputs for each split after each evaluation.
+
+  Both functions get the rows of a batch.
+  """
   splits = json.loads(pathlib.Path(x.rows).read_text("utf-8"))
   train_rows = splits.pop("train")
   optimizer, schedule = _make_optimizer(x, model)
@@ -62,8 +65,21 @@ def train(
     if step % x.eval_steps == 0 or step == x.num_train_steps:
       model.eval()
       for split, rows in splits.items():
-        found[f"{split} {step}"] = outputs_of(rows)
+        found[f"{split} {step}"] = _in_batches(rows, outputs_of)
   np.savez(x.output_file, **found)
+
+
+def _in_batches(
+  rows: list[dict], outputs_of: Callable[[list[dict]], np.ndarray]
+) -> np.ndarray:
+  """Returns the outputs of rows, computed in batches of similar lengths."""
+  order = sorted(range(len(rows)), key=lambda i: _length(rows[i]))
+  found: dict[int, np.ndarray] = {}
+  for start in range(0, len(order), _EVAL_BATCH):
+    part = order[start : start + _EVAL_BATCH]
+    with torch.inference_mode():
+      found.update(zip(part, outputs_of([rows[i] for i in part])))
+  return np.stack([found[i] for i in range(len(rows))])
 
 
 def _make_model(x: Any) -> Any:
@@ -103,7 +119,7 @@ def _make_optimizer(x: Any, model: Any) -> tuple[Any, Any]:
 
 def _epoch(x: Any, rows: list[dict], generator: Any) -> list[np.ndarray]:
   """Returns the rows of the batches of an epoch."""
-  lengths = np.array([length(row) for row in rows])
+  lengths = np.array([_length(row) for row in rows])
   order, size = generator.permutation(len(rows)), x.train_batch_size
   batches = []
   for start in range(0, len(order), x.window_updates * size):
@@ -115,7 +131,7 @@ def _epoch(x: Any, rows: list[dict], generator: Any) -> list[np.ndarray]:
   return batches[::-1]  # They are taken from the end.
 
 
-def length(row: dict) -> int:
+def _length(row: dict) -> int:
   """Returns the number of tokens of a row, or of its longest text."""
   ids = row["input_ids"]
   return max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
@@ -143,16 +159,11 @@ def _batch(x: Any, rows: list[dict]) -> dict[str, torch.Tensor]:
 
 def _logits(x: Any, model: Any, rows: list[dict]) -> np.ndarray:
   """Returns <float32>[N, C], or [N, S, C] for tags."""
-  shape = (x.max_seq_length, x.classes) if x.is_tagging else (x.classes,)
-  found = np.zeros((len(rows), *shape), np.float32)
-  order = sorted(range(len(rows)), key=lambda i: len(rows[i]["input_ids"]))
-  for start in range(0, len(rows), _EVAL_BATCH):
-    part = order[start : start + _EVAL_BATCH]
-    with torch.inference_mode():
-      logits = model(**_batch(x, [rows[i] for i in part])).logits.numpy()
-    places = (part, slice(logits.shape[1])) if x.is_tagging else part
-    found[places] = logits * x.std + x.mean
-  return found
+  logits = model(**_batch(x, rows)).logits.numpy()
+  if x.is_tagging:
+    padding = x.max_seq_length - logits.shape[1]
+    logits = np.pad(logits, [(0, 0), (0, padding), (0, 0)])
+  return logits * x.std + x.mean
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 import types
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +16,6 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses, modules
 
 from official_albert.tools.benchmarks.peers import huggingface_finetuning
-
-_EVAL_BATCH = 64
 
 
 def main(text: str) -> None:
@@ -40,19 +37,8 @@ def main(text: str) -> None:
 
   def outputs_of(rows: list[dict]) -> np.ndarray:
     """Returns <float32>[N, K, H]."""
-    order = sorted(
-      range(len(rows)), key=lambda i: huggingface_finetuning.length(rows[i])
-    )
-    found: dict[int, Any] = {}
-    for start in range(0, len(rows), _EVAL_BATCH):
-      part = order[start : start + _EVAL_BATCH]
-      with torch.inference_mode():
-        vectors = [
-          model(features)["sentence_embedding"].numpy()
-          for features in _texts([rows[i] for i in part])
-        ]
-      found.update(zip(part, np.stack(vectors, 1)))
-    return np.stack([found[i] for i in range(len(rows))])
+    vectors = [model(x)["sentence_embedding"].numpy() for x in _texts(rows)]
+    return np.stack(vectors, 1)
 
   huggingface_finetuning.train(x, model, loss_of, outputs_of)
 
