@@ -300,12 +300,21 @@ class LoadedModel:
     Returns:
       <float32>[N, M] for N texts and M others.
     """
-    sides = [
-      side if isinstance(side, np.ndarray) else self.embed(side, **options)
-      for side in (texts, others)
-    ]
-    first, second = (_normalized(np.atleast_2d(side)) for side in sides)
-    return first @ second.T
+
+    def vectors(side):
+      # Arrays of numbers are vectors, others are of texts.
+      if not isinstance(side, np.ndarray) or side.dtype.kind not in "iuf":
+        side = self.embed(side, **options)
+      # Squares of float16 overflow.
+      return np.atleast_2d(side).astype(np.result_type(side, np.float32))
+
+    first, second = vectors(texts), vectors(others)
+    if {first.ndim, second.ndim} != {2} or first.shape[1] != second.shape[1]:
+      raise ValueError(
+        "the vectors must have the shapes [N, H] and [M, H], but have "
+        f"{first.shape} and {second.shape}."
+      )
+    return _normalized(first) @ _normalized(second).T
 
   def fill_mask(
     self, texts: Texts, top_k: Optional[int] = None, by_layer: bool = False

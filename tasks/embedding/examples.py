@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Iterator, Mapping, Optional
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence
 
 from official_albert.config import Pooling
 from official_albert.settings import setting
@@ -106,6 +106,23 @@ def read_examples(
   if not examples:
     raise ValueError(f"{path} has no valid row; the first: {invalid.first}")
   return examples
+
+
+def check_varied(path: str, form: str, examples: Sequence[Example]) -> None:
+  """Raises ValueError if the loss of all training rows would be 0."""
+  values: dict[str, Callable[[Example], Any]] = {
+    "score": lambda example: example.score,
+    "text": lambda example: example.texts[0],
+    "second text": lambda example: example.texts[1],
+  }
+  compared = {SCORES: ["score"], PAIRS: ["text", "second text"], TRIPLETS: []}
+  for name in compared[form]:
+    first = values[name](examples[0])
+    if all(values[name](example) == first for example in examples):
+      raise ValueError(
+        f"{path}: all {len(examples):,} rows have the {name} {first!r:.60}, but "
+        "training compares rows: give rows that differ."
+      )
 
 
 def _read_rows(

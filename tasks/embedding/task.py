@@ -87,6 +87,8 @@ class EmbeddingTask(own_files.OwnFiles):
     if split != "train":
       rows.check_ids(split, [example.guid for example in examples])
     self.leave_out(split, invalid)
+    if split == "train":
+      examples_lib.check_varied(path, examples_lib.form_of(columns), examples)
     return self.side(examples, split) if self.is_shared(split) else examples
 
   def is_labeled(self, split: str) -> bool:
@@ -151,6 +153,11 @@ class EmbeddingTask(own_files.OwnFiles):
   ) -> finetuning_task.Losses:
     """Returns the mean over the trained depths and dimensions."""
     form = self.form("train" if training else self.eval_split)
+    if training and form != TRIPLETS and batch["label_ids"].shape[0] == 1:
+      raise ValueError(
+        "a batch of one row has no other rows to compare it with: give a "
+        "larger --train_batch_size, for each device and micro-batch."
+      )
     width = self.config.hidden_size
     widths = self._numbers("embedding_dims")
     values = [

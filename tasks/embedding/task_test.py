@@ -204,6 +204,36 @@ def test_bad_tables_are_refused(make, lines, message):
     make("bad").examples("train")
 
 
+@pytest.mark.parametrize(
+  "lines, message",
+  [
+    (["a\tb\ts", "x\ty\t1", "z\tx\t1"], "all 2 rows have the score 1.0"),
+    (["a\tb", "x\ty", "x\tz"], "all 2 rows have the text 'x'"),
+    (["a\tb", "x\ty", "z\ty"], "all 2 rows have the second text 'y'"),
+    (["a\tb", "x\ty"], "all 1 rows have the text 'x'"),
+  ],
+)
+def test_training_needs_rows_that_differ(make, lines, message):
+  _TABLES["same"] = lines
+  with pytest.raises(ValueError, match=message):
+    make("same", "same").check(["train", "dev"])
+  make("triplets", "same").check(["train", "dev"])
+
+
+@pytest.mark.parametrize("form", ["pairs", "triplets", "scores"])
+def test_batches_of_one_row_are_refused(make, form):
+  task, batch = _batch(make(form, form), "train", rows=1)
+  model = task.build_model()
+  outputs = task.outputs(model, batch)
+  task.losses(model, outputs, batch, False)
+  if form == "triplets":
+    totals, _ = task.losses(model, outputs, batch, True)
+    assert float(totals["text_embedding"]) > 0
+    return
+  with pytest.raises(ValueError, match="give a larger --train_batch_size"):
+    task.losses(model, outputs, batch, True)
+
+
 def test_ids_are_in_some_files_or_refused(make, tmp_path):
   _TABLES["ids"] = ["a\tb\tkey", "x\ty\tone", "y\tx\ttwo"]
   task = make("pairs", "ids", id_column="key")
@@ -218,10 +248,11 @@ def test_ids_are_in_some_files_or_refused(make, tmp_path):
 
 
 def test_bad_rows_are_left_out(make):
-  _TABLES["bad"] = ["a\tb\ts", "x\ty", "x\ty\t2", "x\t\t1", "x\ty\thigh"]
+  lines = ["a	b	s", "x	y", "x	y	2", "x		1", "x	y	high", "x	y	3"]
+  _TABLES["bad"] = lines
   _NOTES.clear()
   task = make("bad", skip_invalid=True)
-  assert [x.score for x in task.examples("train")] == [2.0]
+  assert [x.score for x in task.examples("train")] == [2.0, 3.0]
   assert len(_NOTES) == 3 and "2 instead of 3" in _NOTES[0]
   assert "line 4: 'b' is empty" in _NOTES[1]
 

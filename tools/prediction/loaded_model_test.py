@@ -130,6 +130,16 @@ def test_vectors_are_those_of_the_export(both, signatures):
     rtol=0,
     atol=1e-6,
   )
+  # Arrays of texts, and of numbers whose squares exceed float16.
+  found = model.similarity(np.array(_TEXTS), _TEXTS)
+  np.testing.assert_array_equal(found, model.similarity(_TEXTS, _TEXTS))
+  large = np.full([2, few.shape[1]], 300, np.float16)
+  found = model.similarity(large, np.ones(few.shape[1], int))
+  np.testing.assert_allclose(found, np.ones([2, 1]), rtol=0, atol=1e-6)
+  assert model.similarity([], _TEXTS).shape == (0, len(_TEXTS))
+  for other in (vectors[:, :5], vectors[None]):
+    with pytest.raises(ValueError, match=r"shapes \[N, H\] and \[M, H\], but"):
+      model.similarity(other, _TEXTS)
 
 
 def test_masks_are_filled_as_by_the_export(both, signatures):
