@@ -16,21 +16,22 @@ from official_albert.tasks.common import finetuning_task, rows
 def hold_out(examples: Any, share: float) -> tuple[Any, Any]:
   """Splits examples into those to train on and those to evaluate.
 
-  A hash of the `texts` of an example decides about it, so its side depends
-  neither on the order nor on the number of the others. Equal texts are on the
-  same side, also with different labels. The number of held-out examples is
-  therefore only close to `share`, a number between 0 and 1, and classes are not
-  stratified. The sides are of the type of `examples`, a list.
+  A hash of the first two `texts` of an example decides about it; a third one is
+  only a wrong candidate of embeddings. So its side depends neither on the order
+  nor on the number of the others. Equal texts are on the same side, also with
+  different labels. The number of held-out examples is therefore only close to
+  `share`, a number between 0 and 1, and classes are not stratified. The sides
+  are of the type of `examples`, a list.
   """
   sides = type(examples)(), type(examples)()
   for example in examples:
-    digest = hashlib.sha256(json.dumps(example.texts).encode()).digest()
+    digest = hashlib.sha256(json.dumps(example.texts[:2]).encode()).digest()
     sides[int.from_bytes(digest[:8], "big") < share * 2**64].append(example)
   return sides
 
 
 def find_shared(train: Iterable[Any], others: Iterable[Any]) -> tuple[int, str]:
-  """Counts the examples whose `texts` are also those of a training example.
+  """Counts the examples whose first two `texts` a training example has, too.
 
   Upper and lower case, spaces and compatible characters (NFKC) are the same.
   Memory holds 64 bits for each of `others`, not for each training example.
@@ -55,7 +56,7 @@ def _hash_texts(example: Any) -> int:
   return hash(
     tuple(
       " ".join(unicodedata.normalize("NFKC", text or "").casefold().split())
-      for text in example.texts
+      for text in example.texts[:2]
     )
   )
 

@@ -120,8 +120,8 @@ def check_varied(path: str, form: str, examples: Sequence[Example]) -> None:
     first = values[name](examples[0])
     if all(values[name](example) == first for example in examples):
       raise ValueError(
-        f"{path}: all {len(examples):,} rows have the {name} {first!r:.60}, but "
-        "training compares rows: give rows that differ."
+        f"{path}: all {len(examples):,} rows have the {name} {first!r:.60}, "
+        "but training compares rows: give rows that differ."
       )
 
 

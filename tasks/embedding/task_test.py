@@ -220,6 +220,21 @@ def test_training_needs_rows_that_differ(make, lines, message):
   make("triplets", "same").check(["train", "dev"])
 
 
+def test_the_third_text_does_not_hide_a_shared_pair(make):
+  pairs = [f"x{i}\ty{i}" for i in range(30)]
+  lines = [f"{pair}\tz{i}" for i in range(2) for pair in pairs]
+  _TABLES["negatives"] = ["a\tb\tc", *lines]
+  task = make("negatives", dev_share=0.3)
+  train, dev = (
+    [x.texts[:2] for x in task.examples(split)] for split in ("train", "dev")
+  )
+  assert len(train) + len(dev) == 60 and not {*train} & {*dev}
+  _TABLES["positives"] = ["a\tb", *pairs]
+  _NOTES.clear()
+  make("negatives", "positives").check(["train", "dev"])
+  assert "warning: 30 of the 30 dev rows are also" in _NOTES[0]
+
+
 @pytest.mark.parametrize("form", ["pairs", "triplets", "scores"])
 def test_batches_of_one_row_are_refused(make, form):
   task, batch = _batch(make(form, form), "train", rows=1)
