@@ -145,5 +145,5 @@ def test_other_precisions_have_no_scale(tmp_path, precision):
   assert not any("skipped_updates" in record for record in records(tmp_path))
   # A run cannot change between float16 and others.
   tf.keras.mixed_precision.set_global_policy("mixed_float16")
-  with pytest.raises(ValueError, match="with float16's loss scale"):
+  with pytest.raises(ValueError, match="float16's loss scale"):
     toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path))
