@@ -53,6 +53,10 @@ class EmbeddingTask(own_files.OwnFiles):
   window_updates = 1
   head = checkpoints.Head("embedding")
 
+  def __init__(self, name: str, options: common.TaskOptions):
+    super().__init__(name, options)
+    self._found: dict[str, dict[str, str]] = {}  # The columns by path.
+
   def names(self, examples: Sequence[Any]) -> set[Any]:
     return set()
 
@@ -61,7 +65,10 @@ class EmbeddingTask(own_files.OwnFiles):
     return {**self.options.columns, "text_c": self.options.text_c_column}
 
   def _columns_of(self, split: str) -> dict[str, str]:
-    return examples_lib.find_columns(self.sources(split)[0], self._columns)
+    path = self.sources(split)[0]
+    if path not in self._found:
+      self._found[path] = examples_lib.find_columns(path, self._columns)
+    return self._found[path]
 
   def form(self, split: str) -> str:
     """Returns what the rows of a split are; see `examples.form_of`."""
@@ -92,7 +99,11 @@ class EmbeddingTask(own_files.OwnFiles):
     return self.side(examples, split) if self.is_shared(split) else examples
 
   def is_labeled(self, split: str) -> bool:
-    return True
+    if split in self.eval_splits or self.form(split) != PAIRS:
+      return True
+    # Where others are scored, pairs without scores need not belong together.
+    others = [x for x in ("train", "dev") if self.options.file_of(x)]
+    return all(self.form(x) != SCORES for x in others)
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:
     return tfrecords.embedding_schema(

@@ -281,6 +281,40 @@ def test_sizes_beyond_the_model_are_refused(make, name, value):
     _batch(task, "train")
 
 
+def test_pairs_that_lack_scores_are_not_scored(make, tmp_path):
+  path = str(tmp_path / "new.tsv")
+  (tmp_path / "new.tsv").write_text("a\tb\nthe sea\twet\n")
+  for train, dev, is_labeled in (
+    ("scores", "scores", False),
+    ("pairs", "scores", False),
+    ("pairs", "pairs", True),
+    ("triplets", "triplets", True),
+  ):
+    task = make(train, dev, test_file=path)
+    assert task.is_labeled("dev") and task.is_labeled("test") == is_labeled
+
+
+@pytest.mark.parametrize(
+  "policy, allowed", [("mixed_bfloat16", 0.02), ("mixed_float16", 0.003)]
+)
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls", "pooler"])
+def test_vectors_are_float32_at_half_precision(pooling, policy, allowed):
+  config = toy_models.config(97, 16)
+  ids = tf.constant([[2, 13, 41, 7, 3], [2, 37, 3, 0, 0]])
+  features = {"input_ids": ids, "input_mask": tf.sign(ids)}
+  exact = AlbertForEmbedding(config, pooling)
+  rounded = AlbertForEmbedding(config, pooling, dtype=policy)
+  rng = np.random.default_rng(2)
+  values = [x + rng.normal(0, 0.1, x.shape) for x in exact.get_weights()]
+  for model in (exact, rounded):
+    model.set_weights(values)
+  found = rounded(features)["embedding"]
+  assert found.dtype == tf.float32 and found.shape == (2, 10)
+  expected = exact(features)["embedding"].numpy()
+  error = np.abs(found - expected).max() / np.abs(expected).max()
+  assert 1e-6 < error < allowed, error
+
+
 def test_batches_mix_lengths(make):
   rows = [("wet", "old")] * 8 + [("the sea " * 20, "the rain")] * 8
   _TABLES["long"] = ["a\tb", *("\t".join(row) for row in rows)]
