@@ -6,9 +6,11 @@ import ast
 import collections
 import dataclasses
 import inspect
+import os
 import pathlib
 import pydoc
 import re
+import subprocess
 import sys
 from importlib import metadata
 
@@ -48,6 +50,19 @@ def test_targets_of_links_exist(path):
     assert target.exists(), link
     if anchor:
       assert anchor in _anchors(target), link
+
+
+def test_tables_and_pictures_are_those_of_the_numbers():
+  done = subprocess.run(
+    [sys.executable, "docs/draw.py", "--check"],
+    cwd=_ROOT,
+    env={**os.environ, "PYTHONPATH": str(_ROOT)},
+    capture_output=True,
+    text=True,
+  )
+  assert not done.returncode, done.stdout + done.stderr
+  pages = "".join(map(_text, _DOCUMENTS))
+  assert pages.count("\n<!-- table: ") > 1
 
 
 @pytest.mark.parametrize("path", _DOCUMENTS, ids=lambda path: path.name)

@@ -1,0 +1,233 @@
+"""Draws the tables and pictures of the documents from docs/results/data.
+
+    python docs/draw.py           writes what has changed
+    python docs/draw.py --check   names what would change; exit code 1 if any
+
+The line `<!-- table: NAME -->` in a page is followed by the table of that name.
+It comes from a function below that is marked by @_table, or from an entry of
+`tables` in a JSON file of docs/results/data:
+
+    {"name": NAME, "columns": ["", "ms"], "rows": [["SavedModel", [9.1, 8.7]]],
+     "form": ".1f"}
+
+Cells are text, or numbers of rounds: their median (lowest to highest). The
+entry also says `what`, `date`, `machine` and `command`. A picture is a function
+marked by @_picture; its file holds a hash of what was drawn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import pathlib
+import re
+import statistics
+import sys
+from typing import Any, Callable, Mapping, Sequence
+
+from matplotlib import figure
+
+from official_albert.tasks.pretraining import recipes
+from official_albert.tools.cli import printing
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+_DATA = _ROOT / "docs/results/data"
+_PLACE = re.compile(r"^<!-- table: (\w+) -->\n((?:\|.*\n)*)", re.MULTILINE)
+_Table = tuple[Sequence[str], Sequence[Sequence[Any]]]  # Columns, then rows.
+_TABLES: dict[str, Callable[[], _Table]] = {}
+_PICTURES: dict[str, Callable[[], Sequence[_Panel]]] = {}
+
+
+@dataclasses.dataclass
+class _Line:
+  """Points, joined or not; `style` is that of matplotlib, such as "o-"."""
+
+  label: str
+  x: Sequence[float]
+  y: Sequence[float]
+  style: str
+  color: str
+
+
+@dataclasses.dataclass
+class _Panel:
+  """One of the diagrams of a picture, side by side."""
+
+  title: str
+  x_label: str
+  lines: Sequence[_Line]
+
+
+def _table(function: Callable[[], _Table]) -> Callable[[], _Table]:
+  _TABLES[function.__name__.strip("_")] = function
+  return function
+
+
+def _picture(path: str) -> Callable:
+  """Marks what draws the picture `path`, which is relative to docs."""
+
+  def mark(function):
+    _PICTURES[path] = function
+    return function
+
+  return mark
+
+
+@functools.cache
+def _read(name: str) -> Any:
+  return json.loads((_DATA / name).read_text("utf-8"))
+
+
+@_table
+def _records_from_text() -> _Table:
+  rounds = _read("records.json")["beside_8c8de5ae"]["rounds"]
+  before = "8c8de5ae"
+  rows = []
+  for masking in ("static", "dynamic"):
+    for workers in (1, 2):
+      chosen = [
+        x for x in rounds if (x["masking"], x["workers"]) == (masking, workers)
+      ]
+      old = [x for x in chosen if x["commit"] == before]
+      new = [x for x in chosen if x["commit"] != before]
+      ratios = [x["seconds"] / y["seconds"] for x, y in zip(old, new)]
+      peaks = [
+        statistics.median(x["largest_process_kib"] for x in each) / 1024
+        for each in (old, new)
+      ]
+      rows.append(
+        [
+          *(masking, str(workers)),
+          *([x["seconds"] for x in each] for each in (old, new)),
+          printing.spread(ratios, ".2f"),
+          ", ".join(f"{x:.0f}" for x in peaks) + " MiB",
+        ]
+      )
+  columns = f"masking|workers|seconds, {before}|seconds, now|now, times as fast"
+  return [*columns.split("|"), "largest process, before and now"], rows
+
+
+@_table
+def _recipes() -> _Table:
+  rows = []
+  for recipe in recipes.RECIPES.values():
+    flags, length = recipe.flags, recipe.data["max_seq_length"]
+    if recipe.tpu or recipe.name == "quickstart":  # As small_budget.
+      continue
+    rate = flags.get("learning_rate", 0.00176 * (recipe.batch / 4096) ** 0.5)
+    rows.append(
+      [
+        *(recipe.name, f"{flags.get('optimizer', 'lamb')} {rate:.3g}"),
+        f"{recipe.batch:,} x {length}",
+        str(flags.get("gradient_accumulation_steps", 1)),
+        f"{flags['num_train_steps']:,}",
+        *(recipe.hardware, recipe.expected_time),
+      ]
+    )
+  columns = (
+    "recipe|optimizer, peak rate|batch|micro-batches|steps|hardware|time"
+  )
+  return columns.split("|"), rows
+
+
+@_picture("results/depth_at_test_time.png")
+def _depth_at_test_time() -> Sequence[_Panel]:
+  depth, panels = "mean number of layers", []
+  models = {
+    name: points
+    for name, points in _read("depth_at_test_time.json").items()
+    if isinstance(points, list)
+  }
+  for title in ("accuracy in percent", "milliseconds a text, batches of 32"):
+    lines = []
+    for color, (name, points) in enumerate(models.items()):
+      for kind, style in (("exit_layer", "o-"), ("exit_threshold", "x--")):
+        x, y = (
+          [statistics.mean(point[what]) for point in points if kind in point]
+          for what in (depth, title)
+        )
+        lines.append(_Line(f"{name}: {kind}", x, y, style, f"C{color}"))
+    panels.append(_Panel(title, depth, lines))
+  return panels
+
+
+def _entries() -> Mapping[str, Callable[[], _Table]]:
+  """Returns the tables of the JSON files, by name."""
+  found = {}
+  for path in sorted(_DATA.glob("*.json")):
+    content = _read(path.name)
+    for entry in content.get("tables", []):
+      if isinstance(entry, dict) and "name" in entry:
+        if entry["name"] in {*_TABLES, *found}:
+          raise ValueError(f"{path}: there is another table {entry['name']}.")
+        cells = [
+          [_cell(x, entry.get("form", ",.1f")) for x in row]
+          for row in entry["rows"]
+        ]
+        found[entry["name"]] = lambda x=entry["columns"], y=cells: (x, y)
+  return found
+
+
+def _cell(value: Any, form: str = ",.1f") -> str:
+  return value if isinstance(value, str) else printing.spread(value, form)
+
+
+def _page(text: str, tables: Mapping[str, Callable[[], _Table]]) -> str:
+  """Returns a page with the tables that its marks name."""
+
+  def written(place) -> str:
+    if place[1] not in tables:
+      raise ValueError(f"there is no table {place[1]}: see docs/draw.py.")
+    columns, rows = tables[place[1]]()
+    lines = [columns, ["---"] * len(columns), *rows]
+    cells = [[_cell(x) for x in line] for line in lines]
+    if any(len(x) != len(columns) for x in cells):
+      raise ValueError(f"the rows of {place[1]} need {len(columns)} cells.")
+    text = "".join(f"| {' | '.join(x)} |\n" for x in cells)
+    return f"<!-- table: {place[1]} -->\n{text.replace(' --- ', '---')}"
+
+  return _PLACE.sub(written, text)
+
+
+def _draw(path: pathlib.Path, panels: Sequence[_Panel], digest: str) -> None:
+  size = 5.5 * len(panels), 4
+  drawn = figure.Figure(figsize=size, layout="constrained")
+  axes = drawn.subplots(1, len(panels), squeeze=False)[0]
+  for axis, panel in zip(axes, panels):
+    for line in panel.lines:
+      axis.plot(line.x, line.y, line.style, color=line.color, label=line.label)
+    axis.set_title(panel.title)
+    axis.set_xlabel(panel.x_label)
+    axis.legend(fontsize=8)
+  drawn.savefig(path, dpi=110, metadata={"Source": digest})
+
+
+def main(arguments: Sequence[str]) -> int:
+  """Writes or checks everything; returns the exit code."""
+  check, changed = arguments == ["--check"], []
+  if arguments and not check:
+    raise SystemExit(__doc__)
+  tables = {**_entries(), **_TABLES}
+  for path in [*_ROOT.glob("*.md"), *sorted(_ROOT.glob("docs/**/*.md"))]:
+    text = path.read_text("utf-8")
+    drawn = _page(text, tables)
+    if drawn != text:
+      changed.append(path)
+      if not check:
+        path.write_text(drawn, "utf-8")
+  for name, function in _PICTURES.items():
+    path, panels = _ROOT / "docs" / name, function()
+    digest = hashlib.sha256(repr(panels).encode()).hexdigest()
+    if not path.exists() or digest.encode() not in path.read_bytes():
+      changed.append(path)
+      if not check:
+        _draw(path, panels, digest)
+  for path in changed:
+    print(f"{'differs' if check else 'wrote'}: {path.relative_to(_ROOT)}")
+  return int(check and bool(changed))
+
+
+if __name__ == "__main__":
+  sys.exit(main(sys.argv[1:]))
