@@ -1,34 +1,16 @@
-"""The rows of the user's own texts, and the classes in them.
-
-Each split is a separate table (see `tasks/common/rows.py`).
-"""
+"""The labels of the user's own texts, and their weights."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from typing import Callable, Iterable, Mapping, Optional, Sequence, Union
+from typing import Iterable, Optional, Sequence, Union
 
 import numpy as np
 
 from official_albert import files
 from official_albert import labels as labels_lib
 from official_albert.tasks import common
-from official_albert.tasks.common import TextExample
-
-
-class ExampleList(common.DiskList):
-  """Examples, on the disk if they are many."""
-
-  def encode(self, value: TextExample) -> bytes:
-    return json.dumps([*vars(value).values()]).encode()
-
-  def decode(self, content: bytes) -> TextExample:
-    guid, text_a, text_b, label, where = json.loads(content)
-    label = tuple(label) if isinstance(label, list) else label
-    return TextExample(guid, text_a, text_b, label, where)
-
 
 # Of a row: one, several, or None if it is not known.
 Label = Union[str, tuple[str, ...], None]
@@ -54,50 +36,6 @@ def read_label(
   if is_regression or labels is not None:
     common.check_label(record.where, label, labels)
   return label
-
-
-def read_examples(
-  path: str,
-  columns: Mapping[str, str],
-  label_columns: Sequence[str] = (),
-  label_of: Callable[[common.Record], Label] = lambda record: None,
-  may_lack_labels: bool = False,
-  invalid: Optional[common.InvalidRows] = None,
-) -> ExampleList:
-  """Reads the examples of tables, see `common.read_table`.
-
-  `columns` maps the roles `text`, and optionally `text_b` and `id`, to names of
-  columns. Without `id`, rows are numbered from 0. `label_of` returns the label
-  of a row that has `label_columns`. With `may_lack_labels`, none of the labels
-  may be valid; then all are None. Other invalid rows are left to `invalid`.
-  """
-  examples = ExampleList()
-  invalid = invalid or common.InvalidRows()
-  unlabeled = common.InvalidRows(may_lack_labels)
-  names = [*columns.values(), *label_columns]
-  for number, record in enumerate(common.read_table(path, names, invalid)):
-    guid, label, text_b = str(number), None, None
-    with invalid:
-      if "text_b" in columns:
-        text_b = common.text_cell(record, columns["text_b"])
-      if "id" in columns:
-        guid = common.plain_cell(record, columns["id"])
-      text_a = common.text_cell(record, columns["text"])
-      with unlabeled:
-        label = label_of(record) if label_columns else None
-      found = common.TextExample(guid, text_a, text_b, label, record.where)
-      examples.append(found)
-  if not examples:
-    raise ValueError(f"{path} has no valid row; the first: {invalid.first}")
-  if 0 < unlabeled.count < len(examples):
-    if not invalid.may_skip:
-      raise ValueError(
-        f"{unlabeled.first} Correct the {unlabeled.count:,} rows of this kind, "
-        "or leave out the column of the labels to predict without metrics."
-      )
-    invalid.found |= unlabeled.found
-    examples = ExampleList(x for x in examples if x.label is not None)
-  return examples
 
 
 def read_weights(text: str, labels: Sequence[str]) -> np.ndarray:

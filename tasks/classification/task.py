@@ -220,26 +220,28 @@ class OwnTask(own_files.OwnFiles, TextTask):
       return set()
     return {e.label for e in examples if e.label is not None}
 
-  def read(self, split: str) -> Sequence[common.TextExample]:
-    path, columns = self.sources(split)[0], self._columns(split)
-    invalid = common.InvalidRows(self.options.skip_invalid)
-    has_labels = bool(columns.pop("label", None))
-    self.finds_ids |= "id" in columns
-    examples: Sequence[common.TextExample] = examples_lib.read_examples(
-      path,
-      columns,
-      self.label_columns if has_labels else (),
-      functools.partial(self.read_label, split),
-      split in self.test_splits,
-      invalid,
+  def read_file(
+    self, split: str, path: str, invalid: common.InvalidRows
+  ) -> Sequence[common.TextExample]:
+    columns, is_test = self.options.columns, split in self.test_splits
+    del columns["label"]
+    if not self.has_pairs:
+      del columns["text_b"]
+    labels = {f"label {name}": name for name in self.label_columns}
+    optional = ("id", *labels) if is_test else ("id",)
+    found, absent = own_files.find_columns(path, columns | labels, optional)
+    self.finds_ids |= "id" in found
+    has_labels = {*labels} <= {*found}
+    label_of = functools.partial(self.read_label, split) if has_labels else None
+    examples: Sequence[common.TextExample] = own_files.read_examples(
+      path, (found, absent), invalid, label_of, is_test
     )
-    self.leave_out(split, invalid)
-    if has_labels and examples[0].label is None:
+    if has_labels and examples and examples[0].label is None:
       self.options.note(
         f"{path}: no {self.options.label_column} is one of the training data, "
         "so these rows are predicted, but not scored"
       )
-    return self.side(examples, split) if self.is_shared(split) else examples
+    return examples
 
   def read_label(self, split: str, record: common.Record) -> examples_lib.Label:
     """Returns the label of a row."""
@@ -254,19 +256,6 @@ class OwnTask(own_files.OwnFiles, TextTask):
   def label_columns(self) -> list[str]:
     """The columns that make the label."""
     return [self.options.label_column]
-
-  def _columns(self, split: str) -> dict[str, str]:
-    """Returns the columns to read by role; ids may be in some files only."""
-    columns, path = self.options.columns, self.sources(split)[0]
-    header = common.first_record(path, [columns["text"]]).cells
-    if not self.has_pairs:
-      del columns["text_b"]
-    for role in ("id", "label") if split in self.test_splits else ("id",):
-      names = self.label_columns if role == "label" else [columns[role]]
-      # The header of an index that pandas writes is empty, too.
-      if "" in names or not {*names} <= {*header}:
-        del columns[role]
-    return columns
 
   def check(self, splits: Sequence[str]) -> None:
     super().check(splits)

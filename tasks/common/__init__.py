@@ -1,6 +1,6 @@
 """What several tasks share: rows of text, records, metrics, recipes."""
 
-from official_albert.tasks.common.disk_list import DiskList
+from official_albert.tasks.common.disk_list import ExampleList
 from official_albert.tasks.common.recipe import Recipe, TaskOptions
 from official_albert.tasks.common.rows import (
   NO_SPACES,

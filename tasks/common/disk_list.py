@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import json
 import tempfile
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -51,3 +52,15 @@ class DiskList(Sequence):
     start, end = self._starts[index : index + 2]
     self._file.seek(start)
     return self.decode(self._file.read(end - start))
+
+
+class ExampleList(DiskList):
+  """Examples of one dataclass, whose fields are JSON values, or tuples."""
+
+  def encode(self, value: Any) -> bytes:
+    self._kind = type(value)
+    return json.dumps([*vars(value).values()]).encode()
+
+  def decode(self, content: bytes) -> Any:
+    values = json.loads(content)
+    return self._kind(*(tuple(x) if isinstance(x, list) else x for x in values))

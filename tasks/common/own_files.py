@@ -8,9 +8,9 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
-from official_albert.tasks.common import finetuning_task, rows
+from official_albert.tasks.common import disk_list, finetuning_task, rows
 
 
 def hold_out(examples: Any, share: float) -> tuple[Any, Any]:
@@ -61,11 +61,70 @@ def _hash_texts(example: Any) -> int:
   )
 
 
+def find_columns(
+  path: str, columns: Mapping[str, str], optional: Sequence[str]
+) -> tuple[dict[str, str], list[str]]:
+  """Returns the columns of tables by role, and the names of those they lack.
+
+  Only the roles of `optional` may lack one. The first valid row decides.
+  """
+  needed = [name for role, name in columns.items() if role not in optional]
+  known = {*needed, *rows.first_record(path, needed).cells}
+  # The header of an index that pandas writes is empty, too.
+  columns = {role: name for role, name in columns.items() if name}
+  found = {role: name for role, name in columns.items() if name in known}
+  return found, [name for name in columns.values() if name not in known]
+
+
+def read_examples(
+  path: str,
+  columns: tuple[Mapping[str, str], Sequence[str]],
+  invalid: rows.InvalidRows,
+  label_of: Optional[Callable[[rows.Record], Any]] = None,
+  may_lack_labels: bool = False,
+  kind: type[rows.TextExample] = rows.TextExample,
+) -> disk_list.ExampleList:
+  """Reads the examples of tables, with the columns of `find_columns`.
+
+  Their roles are text, and perhaps text_b, text_c and id, others of labels.
+  Rows without an id are numbered from 0. With `may_lack_labels`, none of the
+  labels may be valid; then all are None. Other invalid rows are left to
+  `invalid`.
+  """
+  found, absent = columns
+  examples = disk_list.ExampleList()
+  unlabeled = rows.InvalidRows(may_lack_labels)
+  table = rows.read_table(path, [*found.values()], invalid, absent)
+  for number, record in enumerate(table):
+    with invalid:
+      texts = {
+        "text_a" if role == "text" else role: rows.text_cell(record, column)
+        for role, column in found.items()
+        if role.startswith("text")
+      }
+      guid, label = str(number), None
+      if "id" in found:
+        guid = rows.plain_cell(record, found["id"])
+      with unlabeled:
+        label = label_of(record) if label_of else None
+      examples.append(kind(guid, **texts, label=label, where=record.where))
+  if 0 < unlabeled.count < len(examples):
+    if not invalid.may_skip:
+      raise ValueError(
+        f"{unlabeled.first} Correct the {unlabeled.count:,} rows of this kind, "
+        "or leave out the column of the labels to predict without metrics."
+      )
+    invalid.found |= unlabeled.found
+    known = (x for x in examples if x.label is not None)
+    examples = disk_list.ExampleList(known)
+  return examples
+
+
 class OwnFiles(finetuning_task.FinetuningTask):
   """Reads --train_file, --dev_file or --dev_share, and --test_file.
 
-  Its examples have `texts`, a list, and `where`, their place for messages.
-  `read` sets `finds_ids` if a file has the column of the ids.
+  Its examples have a `guid`, `texts`, a list, and `where`, their place for
+  messages. `read_file` sets `finds_ids` if the file has the column of the ids.
   """
 
   finds_ids = False
@@ -77,7 +136,26 @@ class OwnFiles(finetuning_task.FinetuningTask):
 
   def names(self, examples: Sequence[Any]) -> set[Any]:
     """Returns the classes that occur."""
+    return set()
+
+  def read_file(
+    self, split: str, path: str, invalid: rows.InvalidRows
+  ) -> Sequence[Any]:
+    """Returns the examples of the file of a split."""
     raise NotImplementedError
+
+  def read(self, split: str) -> Sequence[Any]:
+    """Also logs the rows that were left out; `describe` has their numbers."""
+    path = self.sources(split)[0]
+    invalid = rows.InvalidRows(self.options.skip_invalid)
+    examples = self.read_file(split, path, invalid)
+    if not examples:
+      first = f"; the first: {invalid.first}" if invalid.count else "."
+      raise ValueError(f"{path} has no valid row{first}")
+    for line in invalid.describe():
+      self.options.note(line)
+    self._left_out[split] = {k: n for k, (n, _) in invalid.found.items()}
+    return self.side(examples, split) if self.is_shared(split) else examples
 
   def is_shared(self, split: str) -> bool:
     """Whether a split is a part of the training file."""
@@ -100,8 +178,10 @@ class OwnFiles(finetuning_task.FinetuningTask):
     name = self.options.id_column
     if name and not self.finds_ids:
       raise ValueError(f"--id_column={name}: none of the files has it.")
-    for split in splits if "train" in splits else ():
-      if split in self._compared:
+    for split in splits:
+      if split != "train":
+        rows.check_ids(split, [x.guid for x in self.examples(split)])
+      if split in self._compared or "train" not in splits:
         continue
       self._compared.add(split)
       examples = self.examples(split)
@@ -112,12 +192,6 @@ class OwnFiles(finetuning_task.FinetuningTask):
           f"training rows, so the metrics of {split} are too high; the first "
           f"is {first}: leave them out of one of the files"
         )
-
-  def leave_out(self, split: str, invalid: rows.InvalidRows) -> None:
-    """Logs the rows that were left out; `describe` has their numbers."""
-    for line in invalid.describe():
-      self.options.note(line)
-    self._left_out[split] = {k: n for k, (n, _) in invalid.found.items()}
 
   def side(self, examples: Sequence[Any], split: str) -> Sequence[Any]:
     """Returns the examples of the training file that belong to a split."""

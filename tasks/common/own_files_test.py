@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from official_albert.tasks import common
+import json
+
+import pytest
+
+from official_albert.tasks import common, registry
 from official_albert.tasks.common import own_files
 
 Example = common.TextExample
@@ -45,3 +49,49 @@ def test_rows_that_are_in_two_files():
   assert own_files.find_shared(train, dev) == (2, first)
   # One text is no pair.
   assert own_files.find_shared(train[:1], [Example("0", "a day")]) == (0, "")
+
+
+_ROWS = {
+  "text_classification": {"text": "a b", "label": "x"},
+  "text_embedding": {"text": "a", "text_b": "b"},
+  "token_classification": {"tokens": ["a"]},
+}
+_LATE = {"text_embedding": "text_c", "token_classification": "spans"}
+
+
+@pytest.mark.parametrize("name", _ROWS)
+def test_columns_that_only_later_rows_have(tmp_path, name):
+  """Without a word, labels, ids or wrong candidates would be ignored."""
+
+  def make(first, *others):
+    path = tmp_path / "new.jsonl"
+    path.write_text("".join(json.dumps(x) + "\n" for x in (first, *others)))
+    options = {"test_file": str(path), "id_column": "key", "labels": ("x", "y")}
+    return registry.make_task(name, common.TaskOptions(**options))
+
+  row = _ROWS[name]
+  bare = {k: x for k, x in row.items() if k != "label"}
+  late = _LATE.get(name, "label")
+  for column in (late, "key"):
+    with pytest.raises(ValueError, match=f"line 2: there is '{column}', which"):
+      make(bare, {**bare, column: "x"}).examples("test")
+  task = make({**bare, "key": 7}, {**row, "key": "b", "other": 1})
+  if name == "text_classification":  # The late label is refused.
+    with pytest.raises(ValueError, match="'label', which the first row lacks"):
+      task.check(["test"])
+    task = make({**row, "key": 7}, {**row, "key": "b", "other": 1})
+  task.check(["test"])
+  assert [x.guid for x in task.examples("test")] == ["7", "b"]
+
+
+@pytest.mark.parametrize("name", _ROWS)
+def test_files_without_a_valid_row(tmp_path, name):
+  path = tmp_path / "new.jsonl"
+  path.write_text("{}\n3\n")
+  options = {"test_file": str(path), "labels": ("x",), "skip_invalid": True}
+  task = registry.make_task(name, common.TaskOptions(**options))
+  with pytest.raises(ValueError, match="no valid row; the first: .*line 1"):
+    task.check(["test"])
+  path.write_text("")
+  with pytest.raises(ValueError, match="new.jsonl is empty"):
+    task.check(["test"])

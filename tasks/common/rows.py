@@ -304,7 +304,10 @@ def is_table(path: str) -> bool:
 
 
 def read_table(
-  names: str, columns: Sequence[str], invalid: Optional[InvalidRows] = None
+  names: str,
+  columns: Sequence[str],
+  invalid: Optional[InvalidRows] = None,
+  absent: Sequence[str] = (),
 ) -> Iterator[Record]:
   """Yields the rows of tables, which must have the named columns.
 
@@ -312,7 +315,8 @@ def read_table(
   `.tsv` or `.csv` with a header, `.jsonl`, `.ndjson` or `.json` with one object
   per line, each also followed by `.gz`, `.bz2`, `.xz` or `.zst`; `.parquet`,
   `.arrow` or `.feather`, of which only the named columns have values. Invalid
-  rows are refused, or left to `invalid`.
+  rows are refused, or left to `invalid`. No row may have columns of `absent`,
+  those that the first one lacks.
   """
   for column in columns:
     if columns.count(column) > 1:
@@ -324,6 +328,11 @@ def read_table(
   for path in find_tables(names):
     for record in _read_file(path, columns, invalid):
       is_empty = False
+      if late := [column for column in absent if column in record.cells]:
+        raise ValueError(
+          f"{record.where}: there is {files.quote(*late)}, which the first row "
+          "lacks: give it to all rows (null if unknown), or to none."
+        )
       yield record
   if is_empty and not invalid.count:
     raise ValueError(f"{names} has no rows, or only a header.")

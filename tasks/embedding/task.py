@@ -23,7 +23,7 @@ from official_albert import (
 )
 from official_albert.settings import check_number
 from official_albert.tasks import common
-from official_albert.tasks.common import finetuning_task, own_files, rows
+from official_albert.tasks.common import finetuning_task, own_files
 from official_albert.tasks.embedding import examples as examples_lib
 from official_albert.tasks.embedding import losses as losses_lib
 from official_albert.tasks.embedding.examples import PAIRS, SCORES, TRIPLETS
@@ -55,24 +55,25 @@ class EmbeddingTask(own_files.OwnFiles):
 
   def __init__(self, name: str, options: common.TaskOptions):
     super().__init__(name, options)
-    self._found: dict[str, dict[str, str]] = {}  # The columns by path.
-
-  def names(self, examples: Sequence[Any]) -> set[Any]:
-    return set()
+    # The columns by path, and those that it lacks.
+    self._found: dict[str, tuple[dict[str, str], list[str]]] = {}
 
   @property
   def _columns(self) -> dict[str, str]:
     return {**self.options.columns, "text_c": self.options.text_c_column}
 
-  def _columns_of(self, split: str) -> dict[str, str]:
+  def _columns_of(self, split: str) -> tuple[dict[str, str], list[str]]:
     path = self.sources(split)[0]
     if path not in self._found:
-      self._found[path] = examples_lib.find_columns(path, self._columns)
+      optional = "text_c", "label", "id"
+      found = own_files.find_columns(path, self._columns, optional)
+      self._found[path] = found
     return self._found[path]
 
   def form(self, split: str) -> str:
     """Returns what the rows of a split are; see `examples.form_of`."""
-    return examples_lib.form_of(self._columns_of(split))
+    found, _ = self._columns_of(split)
+    return examples_lib.form_of(self.sources(split)[0], found)
 
   @property
   def best_metric(self) -> str:  # type: ignore[override]
@@ -84,19 +85,27 @@ class EmbeddingTask(own_files.OwnFiles):
     splits = [x for x in ("train", "dev", "test") if self.options.file_of(x)]
     return 3 if any(self.form(x) == TRIPLETS for x in splits) else 2
 
-  def read(self, split: str) -> Sequence[examples_lib.Example]:
-    path, columns = self.sources(split)[0], self._columns_of(split)
-    invalid = common.InvalidRows(self.options.skip_invalid)
-    examples: Sequence[examples_lib.Example] = examples_lib.read_examples(
-      path, columns, invalid
+  def read_file(
+    self, split: str, path: str, invalid: common.InvalidRows
+  ) -> Sequence[examples_lib.Example]:
+    (found, absent), form = self._columns_of(split), self.form(split)
+    self.finds_ids |= "id" in found
+
+    def score(record):
+      label = common.plain_cell(record, found["label"]).strip()
+      common.check_label(record.where, label, None)
+      return float(label)
+
+    examples = own_files.read_examples(
+      path,
+      (found, absent),
+      invalid,
+      score if form == SCORES else None,
+      kind=examples_lib.Example,
     )
-    self.finds_ids |= "id" in columns
-    if split != "train":
-      rows.check_ids(split, [example.guid for example in examples])
-    self.leave_out(split, invalid)
-    if split == "train":
-      examples_lib.check_varied(path, examples_lib.form_of(columns), examples)
-    return self.side(examples, split) if self.is_shared(split) else examples
+    if split == "train" and examples:
+      examples_lib.check_varied(path, form, examples)
+    return examples
 
   def is_labeled(self, split: str) -> bool:
     if split in self.eval_splits or self.form(split) != PAIRS:
@@ -127,7 +136,7 @@ class EmbeddingTask(own_files.OwnFiles):
       yield {
         "input_ids": [ids for ids, _ in sequences],
         "segment_ids": [segments for _, segments in sequences],
-        "label_ids": example.score or 0.0,
+        "label_ids": example.label or 0.0,
       }
 
   def record_settings(self, split: str) -> dict[str, Any]:
@@ -223,7 +232,7 @@ class EmbeddingTask(own_files.OwnFiles):
     if form == SCORES:
       from scipy import stats  # It takes long.
 
-      scores = [example.score for example in self.examples(split)]
+      scores = [example.label for example in self.examples(split)]
       if np.ptp(found) == 0 or np.ptp(scores) == 0:
         return {"spearman": 0.0, "pearson": 0.0}  # SciPy's are nan.
       return {

@@ -226,7 +226,8 @@ def test_the_third_text_does_not_hide_a_shared_pair(make):
   _TABLES["negatives"] = ["a\tb\tc", *lines]
   task = make("negatives", dev_share=0.3)
   train, dev = (
-    [x.texts[:2] for x in task.examples(split)] for split in ("train", "dev")
+    [(x.text_a, x.text_b) for x in task.examples(split)]
+    for split in ("train", "dev")
   )
   assert len(train) + len(dev) == 60 and not {*train} & {*dev}
   _TABLES["positives"] = ["a\tb", *pairs]
@@ -267,7 +268,7 @@ def test_bad_rows_are_left_out(make):
   _TABLES["bad"] = lines
   _NOTES.clear()
   task = make("bad", skip_invalid=True)
-  assert [x.score for x in task.examples("train")] == [2.0, 3.0]
+  assert [x.label for x in task.examples("train")] == [2.0, 3.0]
   assert len(_NOTES) == 3 and "2 instead of 3" in _NOTES[0]
   assert "line 4: 'b' is empty" in _NOTES[1]
 

@@ -114,9 +114,6 @@ def read_examples(
       f"{names}: tags become BIO with the same entities, such as "
       f"{changed[0][0]} here {changed[0][1]}"
     )
-  if not found:
-    first = f"; the first: {invalid.first}" if invalid.count else "."
-    raise ValueError(f"{names} has no valid text{first}")
   return found
 
 
@@ -252,7 +249,9 @@ def _read_table(
     names.reverse()
   text = next((x for x in names if x in known), columns["text"])
   others = [x for x in (label, id_column) if x and x in known]
-  for record in rows.read_table(path, [text, *others], invalid):
+  absent = [id_column, *(labels if label is None else ())]
+  absent = [x for x in absent if x and x not in known]
+  for record in rows.read_table(path, [text, *others], invalid, absent):
     with invalid:
       where, words = record.where, record.cells[text]
       guid = common.plain_cell(record, id_column) if id_column in others else ""

@@ -53,18 +53,15 @@ class TaggingTask(own_files.OwnFiles):
   def names(self, examples: Sequence[examples_lib.TaggedText]) -> set[Any]:
     return {tag[2:] for x in examples for tag in x.tags or ()}
 
-  def read(self, split: str) -> Sequence[examples_lib.TaggedText]:
-    options, path = self.options, self.sources(split)[0]
-    invalid = common.InvalidRows(options.skip_invalid)
-    check = functools.partial(self._check_tags, split)
-    examples: Sequence[examples_lib.TaggedText] = examples_lib.read_examples(
+  def read_file(
+    self, split: str, path: str, invalid: common.InvalidRows
+  ) -> Sequence[examples_lib.TaggedText]:
+    options, check = self.options, functools.partial(self._check_tags, split)
+    examples = examples_lib.read_examples(
       path, options.columns, check, invalid, options.note
     )
     headers = map(examples_lib.header, rows.find_tables(path))
     self.finds_ids |= any(options.id_column in header for header in headers)
-    if split != "train":
-      rows.check_ids(split, [example.guid for example in examples])
-    self.leave_out(split, invalid)
     without = [example for example in examples if example.tags is None]
     if 0 < len(without) < len(examples):
       options.note(
@@ -72,7 +69,7 @@ class TaggingTask(own_files.OwnFiles):
         f"its {len(examples):,} texts have no tags; the first is "
         f"{without[0].where}"
       )
-    return self.side(examples, split) if self.is_shared(split) else examples
+    return examples
 
   def _check_tags(self, split: str, example: examples_lib.TaggedText) -> None:
     if example.tags is None and split not in self.test_splits:
