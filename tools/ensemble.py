@@ -67,9 +67,16 @@ def read(member: str) -> Tables:
   """Returns the tables of probabilities of a run by split."""
   suffix = common.PROBABILITIES_SUFFIX
   pattern = os.path.join(member, results.PREDICTIONS_FOLDER, f"*{suffix}")
+  if not (paths := sorted(files.glob(pattern))):
+    is_run = runs.recorded_folder([member])
+    of = f", a run of {trained_run.read(member).task}," if is_run else ""
+    raise ValueError(
+      f"{member}{of} has no {results.PREDICTIONS_FOLDER}/*{suffix} to average: "
+      "tasks of classes and numbers write them, not SQuAD, tags or embeddings."
+    )
   return {
     os.path.basename(path).removesuffix(suffix): common.read_probabilities(path)
-    for path in sorted(files.glob(pattern))
+    for path in paths
   }
 
 
@@ -81,7 +88,7 @@ def average(members: Mapping[str, Tables]) -> Tables:
       {split: (table.ids, table.labels) for split, table in x.items()}
       for x in (found, tables)
     )
-    if rows != wanted or not rows:
+    if rows != wanted:
       raise ValueError(
         f"{name} and {first} cannot be averaged: all members need tables of "
         "probabilities of the same splits, with the same ids and labels."

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from official_albert.tasks import common
-from official_albert.tools.testing import many_commands, toy_data
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
 DEV, TEST = (
   f"{split}{common.PROBABILITIES_SUFFIX}" for split in ("dev", "test")
@@ -52,6 +52,7 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   for name in ("m1", "m2"):
     write(tmp_path / name, [[0.75, 0.5], [0.25, 0.5]])
   bare.mkdir()
+  toy_runs.write_finetuned(str(tmp_path / "emb"), "text_embedding")
   (tmp_path / "link").symlink_to(a)
   toy_data.write_glue(str(tmp_path / "glue"), ["rte"])
   squad = "--task=squad_v2", f"--data_dir={tmp_path}"
@@ -69,7 +70,8 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     (f"{a},{tmp_path / 'none'}", output, "--members: there is no folder '"),
     (f"{a},{b}", f"{b}/../a", "another folder as --output_dir"),
     (f"{a},{b}", f"{tmp_path}/link", "another folder as --output_dir"),
-    (f"{bare},{tmp_path}/glue", output, "cannot be averaged"),
+    (f"{bare},{a}", output, "bare has no predictions/*.probabilities.tsv"),
+    (f"{a},{tmp_path}/emb", output, "emb, a run of text_embedding, has no"),
     (f"{a},{c}", output, "data of --task=rte", task, data_dir),
     (f"{a},{c}", output, "--task=rte needs --data_dir", task),
     (f"{a},{c}", output, "has no probabilities", *squad),

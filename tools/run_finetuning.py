@@ -150,7 +150,8 @@ def run_seed(
   evaluated, predicted = [], tests if _DO_PREDICT.value else []
   if _DO_EVAL.value:
     evaluated = [split for split in tests if task.is_labeled(split)]
-    if _DO_TRAIN.value or not evaluated or task.has_split(task.eval_split):
+    is_idle = not (evaluated or predicted)
+    if _DO_TRAIN.value or is_idle or task.has_split(task.eval_split):
       evaluated = [*task.eval_splits, *evaluated]
   if not (_DO_TRAIN.value or evaluated or predicted):
     for split in task.test_splits:

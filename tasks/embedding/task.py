@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any, Iterator, NamedTuple, Sequence
+from typing import Any, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -33,13 +33,6 @@ from official_albert.train_config import whole_numbers
 # The metric that selects a checkpoint, by the form of the evaluated data.
 _METRICS = {SCORES: "spearman", TRIPLETS: "accuracy", PAIRS: "mrr"}
 _ROWS = 1024  # Of the cosines of all texts with all others, in memory.
-
-
-class _Answers(NamedTuple):
-  """The ids of the rows, and the vectors <float32>[N, K, H] of their texts."""
-
-  ids: list[str]
-  vectors: np.ndarray
 
 
 class EmbeddingTask(own_files.OwnFiles):
@@ -77,7 +70,9 @@ class EmbeddingTask(own_files.OwnFiles):
 
   @property
   def best_metric(self) -> str:  # type: ignore[override]
-    return _METRICS[self.form(self.eval_split)]
+    splits = (*self.eval_splits, *self.test_splits)
+    evaluated = next(filter(self.has_split, splits), self.eval_split)
+    return _METRICS[self.form(evaluated)]
 
   @property
   def sequences_per_example(self) -> int:  # type: ignore[override]
@@ -122,16 +117,11 @@ class EmbeddingTask(own_files.OwnFiles):
   def features(self, split: str) -> Iterator[dict[str, Any]]:
     tokenizer, count = self.options.tokenizer, self.sequences_per_example
     for example in self.examples(split):
-      texts = [*example.texts, ""][:count]
+      encoded = map(tokenizer.encode, [*example.texts, ""][:count])
+      ends = tokenizer.cls_id, tokenizer.sep_id
       sequences = [
-        tokenization.pack_pair(
-          tokenizer.encode(text),
-          None,
-          self.max_seq_length,
-          tokenizer.cls_id,
-          tokenizer.sep_id,
-        )
-        for text in texts
+        tokenization.pack_pair(ids, None, self.max_seq_length, *ends)
+        for ids in encoded
       ]
       yield {
         "input_ids": [ids for ids, _ in sequences],
@@ -216,19 +206,19 @@ class EmbeddingTask(own_files.OwnFiles):
     vectors = tf.math.l2_normalize(outputs["embedding"], -1)
     return {"example_id": batch["example_id"], "vectors": vectors}
 
-  def answers(self, split: str, predictions: Any) -> _Answers:
-    ids = [example.guid for example in self.examples(split)]
-    return _Answers(ids, predictions["vectors"])
+  def answers(self, split: str, predictions: Any) -> np.ndarray:
+    """Returns the vectors <float32>[N, K, H]."""
+    return predictions["vectors"]
 
-  def score_answers(self, split: str, answers: _Answers) -> dict[str, float]:
+  def score_answers(self, split: str, answers: np.ndarray) -> dict[str, float]:
     """Returns metrics of the cosines.
 
     Of scores, the correlations with them; of triplets, the accuracy with which
     the text that belongs is more similar; of pairs, how often the text that
     belongs is the most similar one of all, and the mean of 1 / its rank.
     """
-    form, vectors = self.form(split), answers.vectors
-    found = _similarities(vectors)
+    form, found = self.form(split), _similarities(answers)
+    first, second, *others = np.moveaxis(answers, 1, 0)
     if form == SCORES:
       from scipy import stats  # It takes long.
 
@@ -240,27 +230,26 @@ class EmbeddingTask(own_files.OwnFiles):
         "pearson": float(stats.pearsonr(found, scores).statistic),
       }
     if form == TRIPLETS:
-      others = np.sum(vectors[:, 0] * vectors[:, 2], -1)
-      return {"accuracy": float(np.mean(found > others))}
-    ranks = np.concatenate(
-      [
-        1 + np.sum(some @ vectors[:, 1].T > own[:, None] + 1e-6, axis=1)
-        for some, own in _blocks(vectors[:, 0], found)
-      ]
-    )
+      wrong = np.sum(first * others[0], -1)
+      return {"accuracy": float(np.mean(found > wrong))}
+    ranks = np.ones(len(first))
+    for start in range(0, len(first), _ROWS):
+      part = slice(start, start + _ROWS)
+      closer = first[part] @ second.T > found[part, None] + 1e-6
+      ranks[part] += closer.sum(axis=1)
     return {
       "mrr": float(np.mean(1 / ranks)),
       "accuracy_at_1": float(np.mean(ranks == 1)),
     }
 
   def write_answers(
-    self, split: str, answers: _Answers, folder: str
+    self, split: str, answers: np.ndarray, folder: str
   ) -> list[str]:
     """Writes `SPLIT.similarities.tsv`, the cosine of each row's two texts."""
     path = os.path.join(folder, f"{split}.similarities.tsv")
     lines = ["id\tsimilarity\n"]
-    for guid, value in zip(answers.ids, _similarities(answers.vectors)):
-      lines.append(f"{guid}\t{value:.9g}\n")
+    for example, value in zip(self.examples(split), _similarities(answers)):
+      lines.append(f"{example.guid}\t{value:.9g}\n")
     files.write_text(path, "".join(lines))
     return [path]
 
@@ -285,8 +274,3 @@ def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 def _similarities(vectors: np.ndarray) -> np.ndarray:
   """Returns the cosines <float>[N] of the first two vectors of length 1."""
   return np.sum(vectors[:, 0] * vectors[:, 1], -1)
-
-
-def _blocks(*arrays: np.ndarray) -> Iterator[list[np.ndarray]]:
-  for start in range(0, len(arrays[0]), _ROWS):
-    yield [array[start : start + _ROWS] for array in arrays]

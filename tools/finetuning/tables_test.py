@@ -177,3 +177,31 @@ def test_folders_of_datasets(tmp_path, peer_python):
     rows = common.read_table(f"{tmp_path}/{kind}", ["mood", "tags"])
     cells = [[row.cells["mood"], row.cells["tags"]] for row in rows]
     assert cells == [[None if x == -1 else x, tags] for x, tags in expected]
+
+
+@pytest.mark.parametrize(
+  "task, labels, columns",
+  [
+    ("text_classification", ("a", "b"), "text"),
+    ("text_multi_label", ("a", "b"), "text"),
+    ("text_pair_regression", None, "text text_b"),
+    ("token_classification", ("a", "b"), "tokens"),
+    ("text_embedding", None, "text text_b"),
+  ],
+)
+def test_a_test_file_alone_is_predicted(tmp_path, task, labels, columns):
+  toy_runs.write_finetuned(str(tmp_path / "run"), task, labels)
+  row = dict.fromkeys(columns.split(), "the sea")
+  if task == "token_classification":
+    row = {"tokens": ["the", "sea"]}
+  (tmp_path / "new.jsonl").write_text(json.dumps(row) + "\n")
+  line = [
+    *(f"--task={task}", f"--output_dir={tmp_path}/run", "--nodo_train"),
+    f"--test_file={tmp_path}/new.jsonl",
+  ]
+  (done,) = many_commands.run("run_finetuning", [line])
+  (path,) = (tmp_path / "run/predictions").iterdir()
+  assert path.name.startswith("test.") and f"wrote {path}" in done.out
+  # Pairs of a text and one that belongs to it can be scored.
+  is_scored = "| test" in done.out or "test: mrr" in done.out
+  assert is_scored == (task == "text_embedding")
