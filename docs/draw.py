@@ -132,6 +132,41 @@ def _recipes() -> _Table:
   return columns.split("|"), rows
 
 
+@_table
+def _fine_tuning() -> _Table:
+  scores = _read("multi_label.json")["scores"]
+  tags = _read("token_classification.json")
+  seeds = [
+    *("official_albert_test", "transformers_test"),
+    "transformers_projection_frozen_test",
+  ]
+  precision = [
+    [
+      scores[name]["half"]["mean_average_precision"]
+      for name in (system, f"{system}_seed_2", f"{system}_seed_3")
+      if name in scores
+    ]
+    for system in seeds
+  ]
+  peer = tags["transformers_4.57.6_torch_2.13.0"]
+  f1 = [
+    [x["test"]["f1"] for x in tags["official_albert"].values()],
+    [x["test"]["f1"] for x in peer],
+  ]
+
+  def percent(numbers):
+    return ", ".join(f"{100 * x:.1f}" for x in numbers)
+
+  columns = "task|metric on test|here|transformers|its projection frozen"
+  rows = [
+    ["GoEmotions, 28 labels", "mean average precision"],
+    ["WNUT 2017, tags", "F1 of entities"],
+  ]
+  rows[0] += map(percent, precision)
+  rows[1] += [*map(percent, f1), "not run"]
+  return columns.split("|"), rows
+
+
 @_picture("results/depth_at_test_time.png")
 def _depth_at_test_time() -> Sequence[_Panel]:
   depth, panels = "mean number of layers", []

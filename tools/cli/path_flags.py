@@ -23,7 +23,7 @@ _SHARED = {
   "checkpoint": "Checkpoint of a run: latest, best, or a prefix; by default "
   "the best if there is one, else the latest.",
   "task_module": "File of Python that registers a task of your own; "
-  "docs/finetuning.md has one.",
+  "docs/own_task.md has one.",
 }
 
 

@@ -1,4 +1,4 @@
-"""Runs the task of docs/finetuning.md that a user's file registers."""
+"""Runs the task of docs/own_task.md that a user's file registers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from official_albert.tools.testing import many_commands, toy_runs
 def folder(tmp_path_factory):
   """The file of the page, an encoder, and reviews in folders."""
   path = tmp_path_factory.mktemp("own")
-  page = (many_commands.ROOT / "docs/finetuning.md").read_text("utf-8")
+  page = (many_commands.ROOT / "docs/own_task.md").read_text("utf-8")
   (code,) = re.findall(r"```python\n(\"\"\"imdb.*?)```", page, re.DOTALL)
   (path / "imdb.py").write_text(code)
   toy_runs.write_pretrained(str(path / "encoder"))
