@@ -35,6 +35,7 @@ from official_albert.tools.cli import printing
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _DATA = _ROOT / "docs/results/data"
 _PLACE = re.compile(r"^<!-- table: (\w+) -->\n((?:\|.*\n)*)", re.MULTILINE)
+_RECORD_TOKENS = 13_872_040  # Of the corpus of records.json.
 _Table = tuple[Sequence[str], Sequence[Sequence[Any]]]  # Columns, then rows.
 _TABLES: dict[str, Callable[[], _Table]] = {}
 _PICTURES: dict[str, Callable[[], Sequence[_Panel]]] = {}
@@ -82,31 +83,35 @@ def _read(name: str) -> Any:
 
 @_table
 def _records_from_text() -> _Table:
-  rounds = _read("records.json")["beside_8c8de5ae"]["rounds"]
-  before = "8c8de5ae"
+  groups: dict[Any, list[Any]] = {}
+  for x in _read("records.json")["beside_8c8de5ae"]["rounds"]:
+    if x["commit"] == "94817ce3":  # Not the one before, which took turns.
+      groups.setdefault((x["masking"], str(x["workers"])), []).append(x)
   rows = []
-  for masking in ("static", "dynamic"):
-    for workers in (1, 2):
-      chosen = [
-        x for x in rounds if (x["masking"], x["workers"]) == (masking, workers)
-      ]
-      old = [x for x in chosen if x["commit"] == before]
-      new = [x for x in chosen if x["commit"] != before]
-      ratios = [x["seconds"] / y["seconds"] for x, y in zip(old, new)]
-      peaks = [
-        statistics.median(x["largest_process_kib"] for x in each) / 1024
-        for each in (old, new)
-      ]
-      rows.append(
-        [
-          *(masking, str(workers)),
-          *([x["seconds"] for x in each] for each in (old, new)),
-          printing.spread(ratios, ".2f"),
-          ", ".join(f"{x:.0f}" for x in peaks) + " MiB",
-        ]
-      )
-  columns = f"masking|workers|seconds, {before}|seconds, now|now, times as fast"
-  return [*columns.split("|"), "largest process, before and now"], rows
+  for setting, group in groups.items():
+    seconds = [x["seconds"] for x in group]
+    peak = statistics.median(x["largest_process_kib"] / 1024 for x in group)
+    speed = f"{_RECORD_TOKENS / statistics.median(seconds) / 1e6:.2f}"
+    rows.append([*setting, seconds, speed, f"{peak:.0f} MiB"])
+  columns = "masking|workers|seconds|million tokens/s|largest process"
+  return columns.split("|"), rows
+
+
+@_table
+def _chains() -> _Table:
+  chains = _read("chains.json")["chains"]
+  kinds = [
+    f"{dtype}, {what}"
+    for dtype in ("float32", "bfloat16")
+    for what in ("forward", "with gradient")
+  ]
+  names = dict.fromkeys(name.rsplit(", ", 2)[0] for name in chains)
+  rows = []
+  for name in names:
+    each = [chains.get(f"{name}, {kind}", []) for kind in kinds]
+    medians = [[statistics.median(x) for x in turns] for turns in each]
+    rows.append([name, *(", ".join(f"{x:.1f}" for x in y) for y in medians)])
+  return ["ms compiled, plain", *kinds], rows
 
 
 @_table

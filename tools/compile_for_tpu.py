@@ -7,7 +7,7 @@
 
 TensorFlow traces the training loop as on a TPU and lowers what one replica
 runs, with its sums over the topology's replicas. libtpu compiles it in a
-separate virtual environment, see docs/tpu_compile.md. A step fits if the
+separate virtual environment, see docs/tpu.md. A step fits if the
 compiler can lay out its memory. Nothing runs. A row takes one to ten minutes or
 more on two cores.
 """

@@ -82,7 +82,7 @@ _KILLS = 3  # Of each program.
 _LIMIT_SECONDS = 120.0
 _CHECKPOINT = re.compile(r"(^|/)model\.ckpt[^/]*\.index$")
 # Logs, pictures, and files with times, folders or random numbers; and files
-# that SIGKILL may leave, see docs/results/survival.md. Values of checkpoints
+# that SIGKILL may leave, see docs/guarantees.md. Values of checkpoints
 # are compared as variables.
 _NOT_COMPARED = re.compile(
   r"(^|/)(run|report|conversion)\.json$|(^|/)(curves\.png|checkpoint|"
