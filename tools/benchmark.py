@@ -1,4 +1,4 @@
-"""Measures speed and memory, and prints tables as in docs/results.md.
+"""Measures speed and memory, and prints tables as in docs/results.
 
     python -m tools.benchmark data --input_files='corpus/*.jsonl.gz' \\
         --spm_model_file=30k-clean.model
