@@ -32,23 +32,26 @@ def on_files(files, config) -> Files:
 
 def on_page_markdown(markdown, page, **unused) -> str:
   """Makes links to those documents links in the site; adds the reference."""
-  # Names of flags must not break at their dashes.
-  style = "<style>td:first-child code { white-space: nowrap; }</style>"
   if page.file.src_uri == "reference/flags.md":
     programs = re.findall(r"^\| `(.+?)`", markdown, re.MULTILINE)
     with concurrent.futures.ThreadPoolExecutor() as pool:
       flags = "".join(pool.map(_section, programs))
-    return f"{markdown}\n{style}\n{flags}"
+    return f"{markdown}\n{flags}"
   if page.file.src_uri == "reference/python.md":
     # The site has the docstrings where the table links to the source.
     name = re.compile(r"^\| \[`(.+?)`\]\(.+?\)", re.MULTILINE)
     docstrings = "".join(f"\n::: {x}\n" for x in name.findall(markdown))
     markdown = name.sub(r"| [`\1`](#\1)", markdown)
-    return f"{markdown}\n{style}\n{docstrings}"
+    return f"{markdown}\n{docstrings}"
   # GitHub needs no empty line before a table.
   markdown = re.sub(r"(?m)^([^|\n].*\n)(?=\|.*\n\|-)", r"\1\n", markdown)
   link = re.compile(rf"\]\(\.\./((?:\.\./)*(?:{_NAMES}))(?=[)#])")
   return link.sub(lambda x: f"]({x[1].replace('README', 'index')}", markdown)
+
+
+def on_page_content(html, **unused) -> str:
+  """Marks short code, which site.css keeps on one line."""
+  return re.sub(r"<code>(?=[^<\s]{1,28}</code>)", '<code class="short">', html)
 
 
 def _section(program) -> str:
