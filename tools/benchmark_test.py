@@ -119,26 +119,57 @@ def test_texts_are_embedded(tmp_path, peer_python, monkeypatch):
 
 
 @pytest.mark.heavy
-def test_an_export_is_served(tmp_path):
+def test_models_are_served(tmp_path):
   toy_runs.write_tokenizer(str(tmp_path))
   options = turns.Options(
     *("albert_tiny", 99, 11, "float32", 2, 2),
-    systems=["onnxruntime", "onnxruntime_int8"],
+    systems=["c_api", "saved_model_bfloat16", "litert", "onnxruntime_int8"],
+    batch_sizes="1,3",
+    padded=True,
     spm_model_file=f"{tmp_path}/tokenizer.model",
     output_dir=str(tmp_path),
   )
   serving.run("serving", options)
-  for rows in (1, 8):
-    path = tmp_path / f"serving-albert_tiny-s11-b{rows}-float32"
-    results = json.loads(path.with_suffix(".json").read_text())["results"]
-    names = ["saved_model", "onnxruntime", "onnxruntime_int8"]
-    assert [x["system"] for x in results] == names
-    for found in results:
-      assert min(found["tokens_per_second"]) > 0
-      assert 2**24 < found["facts"]["peak_bytes"] < 2**32
-    exact, same, rounded = (x["results"][0] for x in results)
-    assert abs(exact - same) < 1e-6 < abs(exact - rounded) < 0.05
-    assert path.with_suffix(".md").exists()
+  path = tmp_path / "serving-albert_tiny"
+  results = json.loads(path.with_suffix(".json").read_text())["results"]
+  assert [x["system"] for x in results] == ["saved_model", *options.systems]
+  for found in results:
+    assert len(found["first_seconds"]) == len(found["first_bytes"]) == 2
+    assert min(found["first_seconds"]) > 0.01
+    assert 2**24 < min(found["first_bytes"]) <= found["peak_bytes"] < 2**32
+    sizes = [(x["batch_size"], x["padded"]) for x in found["cases"]]
+    assert sizes == [(1, False), (3, False), (3, True)]
+    for case in found["cases"]:
+      assert case["max_seq_length"] == 11
+      assert len(case["milliseconds"]) in range(2, 5)
+      assert min(case["milliseconds"]) > 0
+  ours, library, low, lite, rounded = (
+    max(case["difference"] for case in found["cases"]) for found in results
+  )
+  assert ours == 0
+  assert library < 1e-6 and lite < 1e-5
+  assert 1e-4 < low < 0.05 and 1e-4 < rounded < 0.2
+  text = path.with_suffix(".md").read_text()
+  assert "1 x 11" in text and "3 x 11, padded" in text
+
+
+@pytest.mark.parametrize(
+  "name, value",
+  [
+    ("precision", "mixed_bfloat16"),
+    ("batch_sizes", "1,,2"),
+    ("batch_sizes", "0"),
+    ("lengths", "8,513"),
+    ("lengths", "eight"),
+  ],
+)
+def test_sizes_of_requests_are_checked_first(tmp_path, name, value):
+  toy_runs.write_tokenizer(str(tmp_path))
+  options = turns.Options(
+    "albert_tiny", spm_model_file=f"{tmp_path}/tokenizer.model", **{name: value}
+  )
+  with pytest.raises(ValueError, match=f"--{name}={value}"):
+    serving.run("serving", options)
 
 
 def _row(task, is_sea):

@@ -1,61 +1,208 @@
-"""Latency and memory of an export beside those of Hugging Face's model.
+"""Latency, memory and start of exports beside those of other systems.
 
-A model with random weights is exported as a SavedModel, and as ONNX files if
-they are asked for, and converted to a Hugging Face folder. All systems answer
-the same requests in turns.
+A model with random weights is exported, as SavedModels and as the ONNX and
+TFLite files that are asked for, and converted to a Hugging Face folder, from
+which other systems make theirs. All processes answer the same requests in
+turns.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import itertools
+import json
 import os
+import statistics
 import tempfile
-from typing import Sequence
+import time
+from typing import Any, Mapping, Sequence
+
+import numpy as np
 
 from official_albert import files, tokenization
 from official_albert.config import AlbertConfig
 from official_albert.tools.benchmarks import data, turns
+from official_albert.tools.cli import printing
 from official_albert.tools.conversion import conversion
 
-_BATCH_SIZES = (1, 8)
-# Largest difference between the means of pooled outputs, which are between -1
-# and 1.
-_TOLERANCES = {"float32": 1e-5, "mixed_bfloat16": 0.01}
+# Largest difference of pooled outputs, which are between -1 and 1, in float32.
+_TOLERANCE = 1e-4
+# Threads of other systems wait so long for more work before they sleep.
+_PAUSE_SECONDS = 0.3
+
+
+@dataclasses.dataclass
+class Served:
+  """The measurements of one system."""
+
+  system: str
+  about: str = ""
+  # From the start of a process to its first answer, and its peak memory then.
+  first_seconds: list[float] = dataclasses.field(default_factory=list)
+  first_bytes: list[int] = dataclasses.field(default_factory=list)
+  peak_bytes: int = 0  # Of the process that has answered everything.
+  # The sizes of requests, milliseconds of each, difference of the outputs.
+  cases: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+
+  def row(self) -> dict[str, str]:
+    """Returns a row of the table."""
+    gibibytes = [x / 2**30 for x in self.first_bytes]
+    row = {
+      "system": self.system,
+      "first answer, s": printing.spread(self.first_seconds, ".2f"),
+      "GiB then": f"{statistics.median(gibibytes):.2f}",
+      "GiB in the end": f"{self.peak_bytes / 2**30:.2f}",
+    }
+    for case in self.cases:
+      name = "{batch_size} x {max_seq_length}".format(**case)
+      name += ", padded" * case["padded"]
+      row[name] = f"{statistics.median(case['milliseconds']):.1f}"
+    difference = max(case["difference"] for case in self.cases)
+    return row | {"difference": f"{difference:.2g}", "set up as": self.about}
 
 
 def run(benchmark: str, options: turns.Options) -> None:
-  """Measures, prints tables, and saves them if there is a folder."""
-  precision, vocabulary = options.precision, options.spm_model_file
-  single = options.workload()
+  """Measures, prints a table, and saves it if there is a folder."""
+  workload, vocabulary = options.workload(), options.spm_model_file
   tokenization.SentencePieceTokenizer(vocabulary)
-  names = ["saved_model", *(options.systems or turns.DEFAULTS[benchmark])]
+  if options.precision != "float32":
+    raise ValueError(
+      "serving has a system for each precision, such as "
+      f"--systems=saved_model_bfloat16, and no --precision={options.precision}."
+    )
+  cases = _cases(options, workload.config["max_position_embeddings"])
+  systems = options.systems or turns.DEFAULTS[benchmark]
+  names = list(dict.fromkeys(["saved_model", *systems]))
+  for name in names:
+    turns.SYSTEMS[name].python()
   with tempfile.TemporaryDirectory() as folder:
     source = os.path.join(folder, "tf1")
-    conversion.write_random(AlbertConfig.from_dict(single.config), source)
+    conversion.write_random(AlbertConfig.from_dict(workload.config), source)
     files.copy(vocabulary, os.path.join(source, "30k-clean.model"))
-    data.run_program(
-      *("convert_checkpoint", "--to=hf", f"--input={source}"),
-      f"--output={folder}/huggingface",
-    )
-    export = "export_saved_model", f"--model_dir={source}", "--head=encoder"
-    data.run_program(
-      *(*export, f"--export_dir={folder}/exports"),
-      f"--precision={precision.split('_')[-1]}",
-    )
-    for program, kind, *_ in map(turns.SYSTEMS.__getitem__, names):
-      if program == "onnx_files":
-        data.run_program(
-          *(*export, f"--export_dir={folder}/onnx_{kind}", "--format=onnx"),
-          f"--quantization={kind}",
-        )
-    for batch_size in _BATCH_SIZES:
-      workload = dataclasses.replace(
-        single, batch_size=batch_size, models_dir=folder
+    _write_models(source, folder, names, {x["max_seq_length"] for x in cases})
+    workload = dataclasses.replace(workload, **cases[0], models_dir=folder)
+    results = [Served(name) for name in names]
+    with contextlib.ExitStack() as stack:
+      processes = _start(results, workload, options.repeats, stack)
+      for case in cases:
+        _take_turns(processes, results, case, options)
+        # What is measured is kept if a later case fails.
+        rows = [result.row() for result in results]
+        name = f"{benchmark}-{options.preset}"
+        turns.save(options, name, workload, results, rows)
+
+
+def _cases(options: turns.Options, longest: int) -> list[dict[str, Any]]:
+  """Returns the sizes of requests, or raises ValueError."""
+  sizes = {}
+  for name in ("batch_sizes", "lengths"):
+    text = getattr(options, name) or str(options.max_seq_length)
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) for part in parts):
+      raise ValueError(f"--{name}={text} is no list of sizes, such as 1,8.")
+    sizes[name] = [int(part) for part in parts]
+    if name == "lengths" and max(sizes[name]) > longest:
+      raise ValueError(
+        f"--lengths={text}: {options.preset} takes at most {longest} tokens."
       )
-      results = turns.take_turns(names, workload, options)
-      exact = [x for x in results if x.system != "onnxruntime_int8"]
-      check_answers(exact, _TOLERANCES[precision])
-      turns.report(options, benchmark, workload, results)
+  return [
+    {"batch_size": batch_size, "max_seq_length": length, "padded": padded}
+    for padded, length, batch_size in itertools.product(
+      range(1 + options.padded), sizes["lengths"], sizes["batch_sizes"]
+    )
+    if batch_size > 1 or not padded  # The first row is never padded.
+  ]
+
+
+def _write_models(
+  source: str, folder: str, names: Sequence[str], lengths: set[int]
+) -> None:
+  """Exports and converts what the systems serve."""
+  export = "export_saved_model", f"--model_dir={source}", "--head=encoder"
+  data.run_program(
+    *("convert_checkpoint", "--to=hf", f"--input={source}"),
+    f"--output={folder}/huggingface",
+  )
+  for program, kind in {turns.SYSTEMS[name][:2] for name in names}:
+    to = f"--export_dir={folder}"
+    if program in ("exports", "c_api"):
+      path = os.path.join(folder, f"exports_{kind}")
+      if not files.exists(path):
+        data.run_program(
+          *(*export, f"{to}/exports_{kind}"),
+          *("--signatures=ids", f"--precision={kind}"),
+        )
+    elif program == "onnx_files":
+      data.run_program(
+        *(*export, f"{to}/onnx_{kind}"),
+        *("--format=onnx", f"--quantization={kind}"),
+      )
+    elif program == "tflite_files":
+      for length in lengths:
+        data.run_program(
+          *(*export, f"{to}/tflite_{kind}_{length}", "--format=tflite"),
+          *(f"--quantization={kind}", f"--sequence_length={length}"),
+        )
+
+
+def _start(
+  results: Sequence[Served],
+  workload: turns.Workload,
+  repeats: int,
+  stack: contextlib.ExitStack,
+) -> list[turns.Process]:
+  """Measures first answers in turns; returns the last process of each system.
+
+  A process that is not counted prepares files, and reads them into memory.
+  """
+  processes = []
+  for i in range(1 + repeats):
+    for result in results:
+      start = time.monotonic()
+      system = turns.SYSTEMS[result.system]
+      process = turns.Process(result.system, system, workload)
+      with contextlib.ExitStack() as own:
+        own.enter_context(process)
+        answer = process.ask('{"requests": 1}')
+        if i:
+          result.first_seconds.append(time.monotonic() - start)
+          result.first_bytes.append(answer["peak_bytes"])
+        result.about = answer["about"]
+        if i == repeats:
+          stack.push(own.pop_all())
+          processes.append(process)
+  return processes
+
+
+def _take_turns(
+  processes: Sequence[turns.Process],
+  results: Sequence[Served],
+  case: Mapping[str, Any],
+  options: turns.Options,
+) -> None:
+  """Sends requests of one size to the systems, in turns."""
+  pairs = list(zip(processes, results))
+  line = json.dumps({**case, "requests": options.steps})
+  expected: Any = None
+  for process, result in pairs:
+    # Not counted: it includes compilation.
+    found = np.array(process.ask(line)["outputs"])
+    expected = found if expected is None else expected
+    difference = float(abs(found - expected).max())
+    is_rounded = "int8" in result.system or "bfloat16" in result.system
+    if not (difference <= _TOLERANCE or is_rounded):  # Also if it is NaN.
+      raise ValueError(
+        f"{result.system} computes something else: a pooled output differs by "
+        f"{difference:.2g}."
+      )
+    result.cases.append({**case, "milliseconds": [], "difference": difference})
+  for i in range(options.repeats):
+    for process, result in pairs[::-1] if i % 2 else pairs:
+      time.sleep(_PAUSE_SECONDS)
+      answer = process.ask(line)
+      result.cases[-1]["milliseconds"] += answer["milliseconds"]
+      result.peak_bytes = answer["peak_bytes"]
 
 
 def check_answers(results: Sequence[turns.Result], tolerance: float) -> None:

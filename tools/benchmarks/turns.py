@@ -57,6 +57,15 @@ class Options:
   repeats: int = setting(3, "Turns of each variant.", least=1)
   steps: int = setting(4, "Steps per turn.", least=1)
   systems: Sequence[str] = ()
+  batch_sizes: str = setting("1,8", "Of serving: sequences of a request.")
+  lengths: str = setting(
+    "", "Of serving: tokens of a sequence; default: --max_seq_length."
+  )
+  padded: bool = setting(
+    False,
+    "Of serving: also send batches whose rows have random lengths from a "
+    "quarter of the first row's on.",
+  )
   input_files: str = setting(
     "", "Text for records; see create_pretraining_data.", is_path=True
   )
@@ -94,7 +103,7 @@ class System(NamedTuple):
 
   def python(self) -> str:
     """Returns its interpreter, or raises ValueError with how to install it."""
-    libraries, name = "huggingface|sentence_transformers", self.program
+    libraries, name = "huggingface|runtimes|sentence_transformers", self.program
     library = re.search(libraries, f"{name} {self.variant}")
     if not library:
       return sys.executable
@@ -105,23 +114,41 @@ class System(NamedTuple):
     )
 
 
+_LITERT = {"interpreter": "ai_edge_litert.interpreter"}
+_TF_LITE = {"interpreter": "tensorflow.lite.python.interpreter"}
 SYSTEMS = {
   "official_albert": System("ours"),
   "recompute": System("ours", settings={"recompute_activations": True}),
   "xla": System("ours", settings={"xla": True}),
   "no_chains": System("ours", settings={"compile_chains": False}),
-  "saved_model": System("exports"),
   "embed": System("embeddings", "run"),
   "embed_export": System("embeddings", "exports"),
   "sentence_transformers": System("embeddings", "sentence_transformers"),
-  "onnxruntime": System("onnx_files", "none"),
-  "onnxruntime_int8": System("onnx_files", "int8"),
   # As users run it, then with more and more tuning.
   "hf_eager": System("huggingface", "eager"),
   "hf_sdpa": System("huggingface", "sdpa"),
   "hf_sdpa_malloc": System("huggingface", "sdpa", _MALLOC_TUNED),
   "hf_tuned": System("huggingface", "tuned", _MALLOC_TUNED),
   "hf_compiled": System("huggingface", "compiled", _MALLOC_TUNED),
+  # Of serving: exports and files of this package, then Hugging Face's model.
+  "saved_model": System("exports", "float32"),
+  "saved_model_bfloat16": System("exports", "bfloat16"),
+  "c_api": System("c_api", "float32"),
+  "c_api_bfloat16": System("c_api", "bfloat16"),
+  "onnxruntime": System("onnx_files", "none"),
+  "onnxruntime_int8": System("onnx_files", "int8"),
+  "litert": System("tflite_files", "none", settings=_LITERT),
+  "litert_int8": System("tflite_files", "int8", settings=_LITERT),
+  "tf_lite": System("tflite_files", "none", settings=_TF_LITE),
+  "tf_lite_int8": System("tflite_files", "int8", settings=_TF_LITE),
+  "onnxruntime_optimized": System("runtimes", "onnxruntime float32"),
+  "onnxruntime_optimized_int8": System("runtimes", "onnxruntime int8"),
+  "openvino": System("runtimes", "openvino float32"),
+  "openvino_bfloat16": System("runtimes", "openvino bfloat16"),
+  "openvino_int8": System("runtimes", "openvino int8"),
+  "hf_sdpa_bfloat16": System(
+    "huggingface", "sdpa", settings={"dtype": "bfloat16"}
+  ),
   # Of finetuning; see the program.
   "hf_finetuned": System("huggingface_finetuning"),
   "hf_frozen": System("huggingface_finetuning", "frozen"),
@@ -134,7 +161,7 @@ DEFAULTS = {
   "peers": ["official_albert", "hf_eager", "hf_sdpa", "hf_tuned"],
   "finetuning": ["hf_finetuned"],
   "embeddings": ["embed_export", "sentence_transformers"],
-  "serving": ["saved_model", "hf_eager", "hf_sdpa", "hf_sdpa_malloc"],
+  "serving": ["c_api", "hf_eager", "hf_sdpa"],
 }
 
 
@@ -166,12 +193,12 @@ class Result:
     }
 
 
-class Peer:
-  """A system that has warmed up and takes turns; `result` grows with them."""
+class Process:
+  """A system in a process of its own, which answers lines of text."""
 
   def __init__(self, name: str, system: System, workload: Workload):
-    """Starts it; a ValueError says that it has ended, also in `turn`."""
-    self.result, self._tokens = Result(name), workload.tokens
+    """Starts it."""
+    self._name = name
     settings = {**workload.settings, **system.settings}
     workload = dataclasses.replace(
       workload, variant=system.variant, settings=settings
@@ -192,6 +219,34 @@ class Peer:
       stdout=subprocess.PIPE,
       text=True,
     )
+
+  def ask(self, line: str) -> dict[str, Any]:
+    """Returns the answer to a line; a ValueError says that it has ended."""
+    with contextlib.suppress(BrokenPipeError):  # It has ended: see below.
+      print(line, file=self._process.stdin, flush=True)
+    answer = self._process.stdout.readline()
+    if not answer:
+      code = self._process.wait()
+      reason = "killed: perhaps memory ran out" if code == -9 else "see above"
+      raise ValueError(f"{self._name} ended with exit code {code} ({reason}).")
+    return json.loads(answer)
+
+  def __enter__(self):
+    return self
+
+  def __exit__(self, *unused) -> None:
+    """Ends the program, which has nothing left to do."""
+    self._process.kill()
+    self._process.communicate()
+
+
+class Peer(Process):
+  """A system that has warmed up and takes turns; `result` grows with them."""
+
+  def __init__(self, name: str, system: System, workload: Workload):
+    """Starts it; a ValueError says that it has ended, also in `turn`."""
+    self.result, self._tokens = Result(name), workload.tokens
+    super().__init__(name, system, workload)
     try:
       self._take(_WARMUP_STEPS)
     except BaseException:
@@ -206,26 +261,9 @@ class Peer:
 
   def _take(self, steps: int) -> float:
     """Takes steps; returns their seconds."""
-    with contextlib.suppress(BrokenPipeError):  # It has ended: see below.
-      print(steps, file=self._process.stdin, flush=True)
-    line = self._process.stdout.readline()
-    if not line:
-      code = self._process.wait()
-      reason = "killed: perhaps memory ran out" if code == -9 else "see above"
-      raise ValueError(
-        f"{self.result.system} ended with exit code {code} ({reason})."
-      )
-    self.result.facts = json.loads(line)
+    self.result.facts = self.ask(str(steps))
     self.result.results += self.result.facts.pop("results")
     return self.result.facts.pop("seconds")
-
-  def __enter__(self) -> Peer:
-    return self
-
-  def __exit__(self, *unused) -> None:
-    """Ends the program, which has nothing left to do."""
-    self._process.kill()
-    self._process.communicate()
 
 
 def take_turns(
@@ -288,6 +326,17 @@ def report(
     rows = [x.row(workload.tokens, steps) for x in results]
   size = f"s{workload.max_seq_length}-b{workload.batch_size}"
   name = f"{benchmark}-{options.preset}-{size}-{workload.precision}"
+  save(options, name, workload, results, rows)
+
+
+def save(
+  options: Options,
+  name: str,
+  workload: Workload,
+  results: Any,
+  rows: Sequence[Mapping[str, str]],
+) -> None:
+  """Prints a table, and saves it and the results if there is a folder."""
   about = f"{options.repeats} turns, {workload.threads} threads"
   title = f"{name}, {about}: {machine.describe_machine()}"
   table = printing.table(list(rows[0]), [list(x.values()) for x in rows])

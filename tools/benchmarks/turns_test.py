@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shlex
 import sys
@@ -35,7 +36,7 @@ protocol.serve(build)
 """
 
 
-def _start(tmp_path, monkeypatch, script: str) -> turns.Peer:
+def _start(tmp_path, monkeypatch, script: str, is_peer: bool = True):
   """Starts a shell script in place of the interpreter."""
   python = tmp_path / "python"
   python.write_text(f"#!/bin/sh\n{script}\n")
@@ -44,7 +45,8 @@ def _start(tmp_path, monkeypatch, script: str) -> turns.Peer:
   system = turns.System(
     "ours", "odd", {"EXTRA": "more"}, {"compile_chains": False}
   )
-  return turns.Peer("mine", system, _WORKLOAD)
+  kind = turns.Peer if is_peer else turns.Process
+  return kind("mine", system, _WORKLOAD)
 
 
 def test_a_program_answers_until_it_ends(tmp_path, monkeypatch):
@@ -60,6 +62,63 @@ def test_a_program_answers_until_it_ends(tmp_path, monkeypatch):
       peer.turn(1)
   with pytest.raises(ValueError, match="perhaps memory ran out"):
     _start(tmp_path, monkeypatch, "kill -9 $$")
+
+
+_SERVER = """
+import time
+from official_albert.tools.benchmarks.peers import protocol
+
+def load(workload):
+  print("a library's greeting")
+  if workload.variant == "lacks":
+    import a_missing_package
+  def answer(features):
+    time.sleep(0.2)
+    return features["input_mask"].sum(1, keepdims=True) / 8
+  return answer, lambda: {"about": "a toy"}
+
+protocol.serve_model(load)
+"""
+
+
+def test_a_program_answers_requests(tmp_path, monkeypatch, capfd):
+  line = shlex.join([sys.executable, "-c", _SERVER])
+  workload = json.dumps(dataclasses.asdict(_WORKLOAD))
+  with _start(tmp_path, monkeypatch, f'exec {line} "$3"', False) as process:
+    request = {"batch_size": 2, "max_seq_length": 8, "requests": 2}
+    found = process.ask(json.dumps(request))
+    assert found["outputs"] == [[1], [1]] and found["about"] == "a toy"
+    assert len(found["milliseconds"]) == 2 and min(found["milliseconds"]) > 199
+    # A turn ends after half a second.
+    found = process.ask(json.dumps({**request, "padded": True, "requests": 9}))
+    assert len(found["milliseconds"]) == 3
+    (first,), (second,) = found["outputs"]
+    assert first == 1 and 0.25 <= second < 1
+  lacking = workload.replace('"variant": ""', '"variant": "lacks"')
+  line = shlex.join([sys.executable, "-c", _SERVER, lacking])
+  with (
+    _start(tmp_path, monkeypatch, f"exec {line}", False) as process,
+    pytest.raises(ValueError, match="mine ended with exit code 1"),
+  ):
+    process.ask(json.dumps(request))
+  last = capfd.readouterr().err.splitlines()[-1]
+  assert last.startswith("No module named 'a_missing_package': install it")
+
+
+def test_padded_requests_have_rows_of_random_lengths():
+  workload = dataclasses.replace(_WORKLOAD, batch_size=50, padded=True)
+  whole = protocol.request(dataclasses.replace(workload, padded=False))
+  padded = protocol.request(workload)
+  lengths = padded["input_mask"].sum(1)
+  assert lengths[0] == 13 and {*lengths[1:]} == {*range(3, 14)}
+  for row, length in enumerate(lengths):
+    assert padded["input_mask"][row, :length].all()
+  for name in whole:
+    assert padded[name].dtype == np.int32
+    expected = whole[name] * padded["input_mask"]
+    np.testing.assert_array_equal(padded[name], expected)
+  other = protocol.request(workload, seed=2)["input_mask"].sum(1)
+  assert (other != lengths).any()
 
 
 def test_batches_follow_the_workload():

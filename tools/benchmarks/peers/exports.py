@@ -1,32 +1,29 @@
 """An exported SavedModel as a program that a benchmark measures.
 
-It answers with what a server has, TensorFlow, and without this package.
+It answers with what a server has, TensorFlow, and without this package. The
+variant is the precision of the export.
 """
 
 from __future__ import annotations
 
 import tensorflow as tf
-import tensorflow_text  # noqa: F401 (registers its operations)
 
 from official_albert.tools.benchmarks.peers import protocol
 
 
-def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
-  """Builds the program."""
+def load(workload: protocol.Workload) -> tuple[protocol.Answer, protocol.Facts]:
+  """Loads the export."""
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
-  model = tf.saved_model.load(f"{workload.models_dir}/exports")
-  inputs = {
-    name: tf.constant(value)
-    for name, value in protocol.request(workload).items()
-  }
+  path = f"{workload.models_dir}/exports_{workload.variant}"
+  model = tf.saved_model.load(path)
 
-  def step() -> float:
-    answer = model.signatures["ids"](**inputs)
-    return answer["pooled_output"].numpy().mean()
+  def answer(features: protocol.Features):
+    inputs = {name: tf.constant(value) for name, value in features.items()}
+    return model.signatures["ids"](**inputs)["pooled_output"].numpy()
 
-  about = f"SavedModel, signature ids; tensorflow {tf.__version__}"
-  return step, lambda: {"about": about}
+  about = f"SavedModel, {workload.variant}; tensorflow {tf.__version__}"
+  return answer, lambda: {"about": about}
 
 
 if __name__ == "__main__":
-  protocol.serve(build)
+  protocol.serve_model(load)

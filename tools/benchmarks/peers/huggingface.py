@@ -5,6 +5,12 @@ Trains or serves. Runs in a separate virtual environment; see `protocol`.
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import sys
+from typing import Any
+
 import torch
 import transformers
 
@@ -16,12 +22,11 @@ from official_albert.tools.benchmarks.peers import protocol
 # torch.compile; on GPUs with SDPA, as eager attention is faster on CPUs only.
 
 
-def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
-  """Builds the program that trains or serves."""
+def build(workload: protocol.Workload) -> tuple[Any, protocol.Facts]:
+  """Builds the program that trains, or serves the model of a folder."""
   torch.set_num_threads(workload.threads)
   torch.manual_seed(1)
   device = "cuda" if torch.cuda.is_available() else "cpu"
-  make_step = _serving_step if workload.models_dir else _training_step
   about = (
     f"{workload.variant}; torch {torch.__version__}, "
     f"transformers {transformers.__version__}"
@@ -33,7 +38,8 @@ def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
       peak["peak_bytes"] = torch.cuda.max_memory_allocated()
     return {"about": about, **peak}
 
-  return make_step(workload, device), facts
+  make = _served if workload.models_dir else _training_step
+  return make(workload, device), facts
 
 
 def _autocast(workload: protocol.Workload, device: str) -> torch.autocast:
@@ -43,10 +49,9 @@ def _autocast(workload: protocol.Workload, device: str) -> torch.autocast:
 
 def _tensors(arrays, device: str):
   """Returns arrays as tensors of int64; inputs have the library's names."""
-  names = {"input_mask": "attention_mask", "segment_ids": "token_type_ids"}
   return {
-    names.get(name, name): torch.from_numpy(value).long().to(device)
-    for name, value in arrays.items()
+    name: torch.from_numpy(value).to(device)
+    for name, value in protocol.as_huggingface(arrays).items()
   }
 
 
@@ -103,20 +108,27 @@ def _training_step(workload: protocol.Workload, device: str):
   return step
 
 
-def _serving_step(workload: protocol.Workload, device: str):
+def _served(workload: protocol.Workload, device: str) -> protocol.Answer:
+  is_compiled = workload.variant == "compiled"
+  if is_compiled and not shutil.which(os.environ.get("CXX", "g++")):
+    sys.exit("torch.compile needs a C++ compiler: install g++ or set CXX.")
   model = transformers.AlbertModel.from_pretrained(
-    f"{workload.models_dir}/huggingface", attn_implementation=workload.variant
+    f"{workload.models_dir}/huggingface",
+    attn_implementation="sdpa" if is_compiled else workload.variant,
+    dtype=workload.settings.get("dtype", "float32"),
   )
   model = model.to(device).eval()
-  inputs = _tensors(protocol.request(workload), device)
+  # One program for all sizes of requests.
+  run = torch.compile(model, dynamic=True) if is_compiled else model
 
-  def step() -> float:
-    with torch.inference_mode(), _autocast(workload, device):
-      pooled = model(**inputs).pooler_output
-    return float(pooled.float().cpu().numpy().mean())
+  def answer(features: protocol.Features):
+    with torch.inference_mode():
+      pooled = run(**_tensors(features, device)).pooler_output
+    return pooled.float().cpu().numpy()
 
-  return step
+  return answer
 
 
 if __name__ == "__main__":
-  protocol.serve(build)
+  serves = json.loads(sys.argv[1])["models_dir"]
+  (protocol.serve_model if serves else protocol.serve)(build)
