@@ -30,6 +30,8 @@ HEADS = (
   "squad1",
   "squad2",
 )
+# The names of texts, of which signatures take one or a pair.
+TEXT, PAIR = ("text",), ("text_a", "text_b")
 # How the address of a model of a hub begins.
 HUBS = ("hf://", "kaggle://")
 # Which signatures an export has: of texts, of ids, or both.

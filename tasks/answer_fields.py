@@ -47,7 +47,11 @@ def fields_of(
   if "answer" in answer:
     return _answer_fields(answer)
   if "mask_positions" in answer:
-    return _mask_fields(answer)
+    if np.ndim(answer["mask_positions"]) == 1:
+      return _mask_fields(answer)
+    layers = range(len(answer["mask_positions"]))  # A row for each.
+    each = [_mask_fields({k: x[i] for k, x in answer.items()}) for i in layers]
+    return {"prediction": each[-1]["prediction"], "layers": each}
   for output in ("score", "swapped_probability"):
     if output in answer:
       return {"prediction": _numbers(answer[output])}

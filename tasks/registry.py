@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Union
 
 from official_albert import files
+from official_albert.settings import PAIR, TEXT
 from official_albert.tasks.classification import glue
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ class TaskKind:
 OPTIONS = "options"
 ROLES = ("text", "text_a", "text_b", "question", "context", "passage", OPTIONS)
 NUM_OPTIONS = 4
-TEXT, PAIR = ("text",), ("text_a", "text_b")
 _QUESTION = ("question", "context")
 _EXAM = ("passage", "question", OPTIONS)
 _FILES = ("train_file", "dev_file", "test_file")

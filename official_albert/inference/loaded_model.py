@@ -273,7 +273,9 @@ class LoadedModel:
         f"{', the --top_k of the export' * self._is_export}."
       )
 
-    def pieces(fields: _Fields, unused_cells: _Fields) -> list[list[Piece]]:
+    def pieces(fields: _Fields, unused_cells: _Fields) -> Any:
+      if "layers" in fields:
+        return [pieces(layer, unused_cells) for layer in fields["layers"]]
       columns = ("tokens", "probabilities", "token_ids")
       return [
         [Piece(*x) for x in zip(*(mask[name][:top_k] for name in columns))]
@@ -282,12 +284,8 @@ class LoadedModel:
 
     is_few = top_k <= self._module.settings()["top_k"]
     module = self._module if is_few else self._many_pieces
-    ask = functools.partial(self._ask, "fill_mask", {"text": texts}, pieces)
-    if not by_layer:
-      return ask(module)
-    depths = range(1, self.config.num_hidden_layers + 1)
-    layers = [ask(module, self._depth(depth)) for depth in depths]
-    return layers if isinstance(texts, str) else [list(x) for x in zip(*layers)]
+    signature = "fill_mask" + serving.BY_LAYER * by_layer
+    return self._ask("fill_mask", {"text": texts}, pieces, module, signature)
 
   def sentence_order(self, texts: Texts, texts_b: Texts) -> Any:
     """Returns the probability that `texts_b` precede `texts`, for each pair."""
@@ -452,6 +450,7 @@ class LoadedModel:
     texts: Mapping[str, Any],
     make: Callable[[_Fields, _Fields], Any],
     module: Optional[serving.ServedModule] = None,
+    signature: str = "",
     depth: _Fields = _ALL_LAYERS,
   ) -> Any:
     """Returns what `make` makes of the fields and the texts of each answer."""
@@ -460,7 +459,7 @@ class LoadedModel:
     if module is None:
       has_no_task = is_pair and not self.source.names_task
       module = self._pairs if has_no_task else self._module
-    backend = self._backend(module, method, depth)
+    backend = self._backend(module, signature or method, depth)
     if {*texts} != {*backend.roles}:
       advice = "leave texts_b out" if is_pair else "give texts_b, too"
       takes = "one text" if is_pair else "pairs of texts"

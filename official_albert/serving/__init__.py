@@ -3,7 +3,12 @@
 `hub` has the reusable SavedModels of TF Hub.
 """
 
-from official_albert.serving.early_exit import AT_DEPTH, DEPTH_INPUTS
+from official_albert.serving.early_exit import (
+  AT_DEPTH,
+  BY_LAYER,
+  DEPTH_INPUTS,
+  model_of_layers,
+)
 from official_albert.serving.frozen_encoder import outside_strategy
 from official_albert.serving.request_checks import (
   IDS,

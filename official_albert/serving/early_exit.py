@@ -19,6 +19,7 @@ from official_albert.serving import frozen_encoder, request_checks
 
 # The inputs of signatures whose names end in `AT_DEPTH`, and their dtypes.
 AT_DEPTH = "_at_depth"
+BY_LAYER = "_by_layer"  # Ends the names of those that answer after each layer.
 DEPTH_INPUTS = {"exit_layer": tf.int32, "exit_threshold": tf.float32}
 # How many sizes a large batch may have while rows leave.
 _SIZES = 4
@@ -62,6 +63,25 @@ def leaving_model(
     return encoder
 
   return frozen_encoder.with_encoder(model, make_encoder), reached
+
+
+def model_of_layers(model: Any) -> Any:
+  """Returns a copy of a frozen model for batches of L equal parts.
+
+  Part l of the outputs, from 1, is that of l layers, each computed once.
+  """
+
+  def make_encoder(blocks):
+    def encoder(x, mask, rows=None, **unused):
+      each = blocks.config.inner_group_num
+      part = tf.shape(mask)[0] // blocks.config.num_hidden_layers
+      outputs = blocks(x[:part], mask[:part])
+      hidden = tf.concat(outputs[each - 1 :: each], 0)
+      return [hidden if rows is None else tf.gather(hidden, rows, batch_dims=1)]
+
+    return encoder
+
+  return frozen_encoder.with_encoder(model, make_encoder)
 
 
 def _checked(

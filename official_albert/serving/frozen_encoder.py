@@ -106,7 +106,7 @@ class FrozenBlocks(tf.Module):
     rows: Optional[tf.Tensor] = None,
     num_layers: Optional[int] = None,
   ) -> list[tf.Tensor]:
-    """Returns a list of the last output; see `SharedTransformerEncoder.call`.
+    """Returns the outputs of all blocks; see `SharedTransformerEncoder.call`.
 
     The model cannot be trained, and always applies all layers.
     """
@@ -116,15 +116,17 @@ class FrozenBlocks(tf.Module):
 
     def encode(dtype):
       y = tf.cast(tf.reshape(x, [-1, width]), dtype)  # [R, H]
-      padding = self.padding(mask, dtype)
+      padding, outputs = self.padding(mask, dtype), []
       for index in range(len(self._layers)):
         y = self._apply_block(index, y, padding, batch, length)
-      y = tf.reshape(y, [batch, length, width])
-      if rows is not None:
-        y = tf.gather(y, rows, batch_dims=1)  # [B, Q, H]
-      return tf.cast(y, self.dtype)
+        hidden = tf.reshape(y, [batch, length, width])
+        outputs.append(tf.cast(hidden, self.dtype))
+      return outputs
 
-    return [self.in_dtype(encode)]
+    *others, last = self.in_dtype(encode)
+    if rows is not None:
+      last = tf.gather(last, rows, batch_dims=1)  # [B, Q, H]
+    return [*others, last]
 
   def padding(self, mask: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Returns what is added to attention scores, <float>[B, 1, 1, S]."""

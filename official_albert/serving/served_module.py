@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from official_albert import modeling
 from official_albert.serving import early_exit, frozen_encoder, request_checks
-from official_albert.settings import check_number
+from official_albert.settings import PAIR, TEXT, check_number
 from official_albert.tokenization import in_graph
 
 Tensors = dict[str, tf.Tensor]
@@ -23,7 +23,6 @@ Tensors = dict[str, tf.Tensor]
 # `options` are <string>[B, options].
 TextFunction = tuple[tuple[str, ...], Callable[..., Tensors]]
 TEXT_SIGNATURES = ("encode", "encode_pair")
-TEXT, PAIR = ("text",), ("text_a", "text_b")
 # Signatures that a model without an embedding for a second text lacks.
 _OF_PAIRS = ("encode_pair", "sentence_order")
 
@@ -172,11 +171,16 @@ class ServedModule(tf.Module):
     The `inputs` are those of a signature at a depth.
     """
     depth = {name: inputs.pop(name) for name in self.depth_inputs}
-    module = copy.copy(self)
-    module.model, reached = early_exit.leaving_model(self.model, depth)
-    module.__dict__["traced"] = lambda features: module.forward(**features)
+    model, reached = early_exit.leaving_model(self.model, depth)
     with modeling.plain_operations_only():
-      return {**ask(module, **inputs), **reached}
+      return {**ask(self.with_model(model), **inputs), **reached}
+
+  def with_model(self, model: Any) -> Any:
+    """Returns a copy that answers by another model, which is not traced."""
+    module = copy.copy(self)
+    module.model = model
+    module.__dict__["traced"] = lambda features: module.forward(**features)
+    return module
 
   def _specs(self) -> dict[str, tf.TensorSpec]:
     return {
@@ -196,8 +200,10 @@ class ServedModule(tf.Module):
     """
     functions: dict[str, Any] = {}
     if which != "ids":
-      names = [*self.text_signatures]
-      names += [x + early_exit.AT_DEPTH for x in names if at_depth]
+      own, end = self.text_signatures, early_exit.BY_LAYER
+      names = [name for name in own if not name.endswith(end)]
+      deep = *(name + early_exit.AT_DEPTH for name in names), *own
+      names = list(dict.fromkeys([*names, *(deep if at_depth else ())]))
       for name in names:
         functions[name] = self.text_signature(name)
     if which != "text":

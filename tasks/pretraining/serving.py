@@ -6,7 +6,7 @@ from typing import Any, Optional
 
 import tensorflow as tf
 
-from official_albert import serving, tokenization
+from official_albert import modeling, serving, tokenization
 from official_albert.serving import Tensors
 from official_albert.settings import check_number
 from official_albert.tasks.pretraining import model as model_lib
@@ -22,7 +22,10 @@ class ServedPretraining(serving.ServedModule):
   """
 
   kind = "pretraining"
-  text_signatures = ("fill_mask", "sentence_order", *serving.TEXT_SIGNATURES)
+  text_signatures = (
+    *("fill_mask", "sentence_order", *serving.TEXT_SIGNATURES),
+    "fill_mask" + serving.BY_LAYER,
+  )
   extra_ids = {"masked_lm_positions": "B P"}
 
   def __init__(
@@ -95,6 +98,7 @@ class ServedPretraining(serving.ServedModule):
 
     return {
       "fill_mask": (serving.TEXT, self._fill_mask),
+      "fill_mask" + serving.BY_LAYER: (serving.TEXT, self._fill_by_layer),
       "sentence_order": (serving.PAIR, sentence_order),
       **serving.encode_functions(self.packed, encode),
     }
@@ -135,6 +139,14 @@ class ServedPretraining(serving.ServedModule):
       "probabilities": tf.where(is_mask, probabilities, 0.0),
       "mask_positions": positions,
     }
+
+  def _fill_by_layer(self, text: tf.Tensor) -> Tensors:
+    """Returns `_fill_mask` after each layer, [B, L, M, k] and [B, L, M]."""
+    layers = self.config.num_hidden_layers
+    module = self.with_model(serving.model_of_layers(self.model))
+    with modeling.plain_operations_only():
+      found = module._fill_mask(tf.tile(text, [layers]))
+    return {k: tf.stack(tf.split(x, layers), 1) for k, x in found.items()}
 
   def settings(self) -> dict[str, Any]:
     return {"top_k": self.top_k}

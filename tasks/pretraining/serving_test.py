@@ -167,7 +167,8 @@ def test_a_model_of_one_segment_serves_single_texts(served, tokenizer):
   layer = in_graph.SentencePieceTextLayer(tokenizer.model_file)
   model = model_lib.AlbertForPretraining(config)
   module = serving.ServedPretraining(model, layer, MAX_LENGTH)
-  assert module.text_signatures == ("fill_mask", "encode")
+  names = "fill_mask", "encode", "fill_mask_by_layer"
+  assert module.text_signatures == names
   assert [*module.signatures("text")] == ["fill_mask", "encode"]
 
 

@@ -45,6 +45,7 @@ def folder(tmp_path_factory):
       ("several", "several.export", "--depth_signatures --signatures=text"),
       ("pretrained", "pretrained.export", "--depth_signatures"),
       ("classes", "low.export", "--depth_signatures --precision=bfloat16"),
+      ("pretrained", "masks.export", "--signatures=text"),
     )
   ]
   for result in many_commands.run("export_saved_model", lines):
@@ -125,6 +126,7 @@ def test_vectors_and_masks(load):
     by_layer = model.fill_mask(_MASKS, 3, by_layer=True)
     one = model.fill_mask(_MASKS[0], 3, by_layer=True)
     assert [x[0][0].token for x in one] == [x[0][0].token for x in by_layer[0]]
+    assert len(one[0][0]) == 3
     for text in range(2):
       assert len(by_layer[text]) == _DEPTH
       for found, wanted in zip(by_layer[text], (x[text] for x in each)):
@@ -184,6 +186,7 @@ def test_other_exports_have_no_such_signatures(folder):
     ("classes", "embed", {"exit_layer": 9}, "exit_layer is 9, but must be"),
     ("plain.export", "classify", {"exit_layer": 2}, "--depth_signatures"),
     ("classes", "fill_mask", {"by_layer": True}, "which cannot fill_mask"),
+    ("masks.export", "fill_mask", {"by_layer": True}, "'fill_mask_by_layer'"),
   ],
 )
 def test_wrong_arguments(load, name, method, options, message):
