@@ -13,10 +13,12 @@ templates. Redirects, pages that are no articles, and articles of one sentence
 or fewer than 200 characters are left out. It needs mwparserfromhell.
 
 By default, the program reads the docstrings of the Python standard library,
-TensorFlow, Keras and NumPy, and `pydoc_data.topics` (the language reference):
-several megabytes of English. The modules are parsed by `ast`, not imported. A
-document is a module or a topic of the language reference. Only the first copy
-of a sentence is kept, so held-out documents do not repeat training documents.
+TensorFlow, Keras, NumPy, SciPy, scikit-learn and Matplotlib, and
+`pydoc_data.topics` (the language reference): several megabytes of English. The
+modules are parsed by `ast`, not imported. A document is a docstring or a topic
+of the language reference: the order of a module's docstrings says little. Only
+the first copy of a sentence is kept, so held-out documents do not repeat
+training documents.
 """
 
 from __future__ import annotations
@@ -26,7 +28,6 @@ import contextlib
 import gzip
 import importlib.util
 import inspect
-import itertools
 import os
 import pathlib
 import re
@@ -51,7 +52,10 @@ _WIKIPEDIA_DUMP = path_flags.define(
   "Dump to read: pages-articles.xml.bz2, or .xml, or comma-separated parts or "
   "globs of them.",
 )
-_PACKAGES = ("keras", "numpy", "tensorflow")
+_PACKAGES = ("keras", "matplotlib", "numpy", "scipy", "sklearn", "tensorflow")
+# A document of two sentences can be cut at one place only, and the first one is
+# often a short summary, so lengths would tell the order of segments.
+_LEAST_SENTENCES = 3
 # Tests have little prose. `_api` and `api` only import other modules under
 # public names. The site-packages below the standard library are no part of it.
 _SKIPPED_FOLDERS = frozenset(
@@ -163,7 +167,7 @@ def docstrings(tree: ast.Module) -> list[str]:
 def gather(
   standard_library: pathlib.Path, packages: Sequence[str] = _PACKAGES
 ) -> list[tuple[str, list[str]]]:
-  """Returns the names of documents and their sentences, sorted by name.
+  """Returns documents: the name of the module and the sentences, by name.
 
   The packages are found without importing them.
   """
@@ -187,14 +191,15 @@ def gather(
   documents = []
   seen: set[str] = set()
   for name, strings in sorted(texts):
-    sentences = []
-    for sentence in itertools.chain(*map(sentences_of, strings)):
-      key = re.sub("[^a-z]+", " ", sentence.lower()).strip()
-      if key not in seen:
-        seen.add(key)
-        sentences.append(sentence)
-    if len(sentences) > 1:  # A pair of segments needs two.
-      documents.append((name, sentences))
+    for text in strings:
+      new: dict[str, str] = {}
+      for sentence in sentences_of(text):
+        key = re.sub("[^a-z]+", " ", sentence.lower()).strip()
+        if key not in seen:
+          new.setdefault(key, sentence)
+      if len(new) >= _LEAST_SENTENCES:
+        seen.update(new)
+        documents.append((name, [*new.values()]))
   return documents
 
 

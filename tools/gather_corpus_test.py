@@ -84,27 +84,33 @@ def test_prose(sentence, accepted):
 
 
 _FILES = {
-  "sea.py": '''"""All about the sea and its water. It is wet."""
+  "sea.py": '''"""Two of these are not new. All about the sea and its water.
+
+One walks along where the sea ends. All of this is dropped."""
 class Wave:
-  """A wave is what the wind makes."""
+  """A wave is what the wind makes. It ends as foam on the sand."""
   async def break_(self):
-    """It breaks when the ground is near."""
+    """It breaks when the ground is near. It breaks when the ground is near.
+
+    All of this is kept. It is wet. Waves that do not break are swell."""
   def count(self):
     1
 ''',
   "coast/__init__.py": "",
-  "coast/shore.py": '''"""ALL ABOUT the sea, and its water!"""
-def walk():
-  """One walks along where the sea ends."""
-add_newdoc("shore", "run", """
-    One runs where the sand is firm.
+  "coast/shore.py": '''"""ALL ABOUT the sea, and its water!
+
+One walks along where the sea ends. One runs where the sand is firm."""
+add_newdoc("shore", "swim", """
+    One swims where the sea is calm. Beware of all that is below.
+    There is more than one thinks.
     """)
 x = """This is a string, but it is not a docstring."""
 ''',
   "coast/broken.py": "def (:",
   "coast/null.py": "\0",
   "pydoc_data/topics.py": """topics = {
-  'sand': 'There is a lot of it here.\\n\\nIt is what stones are in the end.',
+  'sand': 'There is a lot of it here. Castles of it do not last.\\n\\n'
+      'It is what stones are in the end.',
   'one': 'This is the only sentence in it.',
 }
 """,
@@ -125,10 +131,14 @@ def test_documents_are_sorted_and_sentences_unique(
   # A package is found without importing it.
   (tmp_path / "lib" / "toy_shells").mkdir(parents=True)
   (tmp_path / "lib" / "toy_shells" / "__init__.py").write_text(
-    '"""What is in a shell can be heard. It is the sea."""\nraise 1\n'
+    '"""What is in a shell can be heard. It is the sea. It is not."""\n'
+    'def open(): """All of this is dropped. It ends as foam on the sand. '
+    'It is the shortest one of all."""\nraise 1\n'
   )
   monkeypatch.syspath_prepend(tmp_path / "lib")
   packages = ["no_such_package", "toy_shells"]
+  # Of a docstring with fewer than three new sentences, "It is wet." being too
+  # short, nothing is kept, so its sentences are new to those after it.
   assert gather_corpus.gather(library, packages) == [
     (
       "coast.shore",
@@ -139,15 +149,37 @@ def test_documents_are_sorted_and_sentences_unique(
       ],
     ),
     (
-      "pydoc_data.topics.sand",
-      ["There is a lot of it here.", "It is what stones are in the end."],
+      "coast.shore",
+      [
+        "One swims where the sea is calm.",
+        "Beware of all that is below.",
+        "There is more than one thinks.",
+      ],
     ),
-    # "It is wet." is too short, and the first sentence is in coast.shore.
+    (
+      "pydoc_data.topics.sand",
+      [
+        "There is a lot of it here.",
+        "Castles of it do not last.",
+        "It is what stones are in the end.",
+      ],
+    ),
     (
       "sea",
-      ["A wave is what the wind makes.", "It breaks when the ground is near."],
+      [
+        "It breaks when the ground is near.",
+        "All of this is kept.",
+        "Waves that do not break are swell.",
+      ],
     ),
-    ("toy_shells", ["What is in a shell can be heard.", "It is the sea."]),
+    (
+      "toy_shells",
+      [
+        "All of this is dropped.",
+        "It ends as foam on the sand.",
+        "It is the shortest one of all.",
+      ],
+    ),
   ]
   assert "no_such_package is not installed" in capsys.readouterr().out
 

@@ -32,8 +32,8 @@ _INPUT_FILES = path_flags.define(
   "input_files",
   "",
   "Your own text: one sentence per line, blank lines between documents; or "
-  "JSON lines with a field text; may be .gz. Default: the documentation of "
-  "Python, TensorFlow, Keras and NumPy.",
+  "JSON lines with a field text; may be .gz. Default: the docstrings of "
+  "Python, TensorFlow, Keras, NumPy, SciPy, scikit-learn and Matplotlib.",
 )
 _OUTPUT_DIR = path_flags.define(
   "output_dir", "quickstart", "Folder for everything that is written."
