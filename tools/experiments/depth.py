@@ -4,7 +4,7 @@
 
 Asks runs (several seeds: with commas) for the rows of a table (the text, then
 the label) at each exit layer and with thresholds. Writes OUT.json with the
-numbers of each run, and OUT.png with their means. Milliseconds are of the
+numbers of each run, which docs/draw.py draws. Milliseconds are of the
 processor, per text, with everything around the model: of batches of 32, and of
 the first hundred texts one by one. Each number is of a second pass.
 """
@@ -18,7 +18,7 @@ from typing import Any, Mapping, Sequence
 import numpy as np
 
 from official_albert import files, machine
-from official_albert.tools.cli import command_line, printing
+from official_albert.tools.cli import command_line
 
 MAX_ARGUMENTS = 99
 
@@ -29,8 +29,6 @@ if __name__ == "__main__":
 from official_albert import inference
 
 _THRESHOLDS = (0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
-_ACCURACY, _DEPTH = "accuracy in percent", "mean number of layers"
-_BATCHES = "milliseconds a text, batches of 32"
 
 
 def _ask(
@@ -49,27 +47,11 @@ def _ask(
   layers = model.config.num_hidden_layers
   right = [x.label == label for x, (_, label) in zip(answers, rows)]
   return {
-    _ACCURACY: 100 * np.mean(right),
-    _DEPTH: np.mean([x.exit_layer or layers for x in answers]),
-    _BATCHES: 1000 * (middle - start) / len(texts),
+    "accuracy in percent": 100 * np.mean(right),
+    "mean number of layers": np.mean([x.exit_layer or layers for x in answers]),
+    "milliseconds a text, batches of 32": 1000 * (middle - start) / len(texts),
     "milliseconds of one text": 1000 * (end - middle) / len(texts[:100]),
   }
-
-
-def _draw(path: str, results: Mapping[str, Sequence[Mapping]]) -> None:
-  with printing.figure(path, 11, 4) as figure:
-    for axis, title in zip(figure.subplots(1, 2), (_ACCURACY, _BATCHES)):
-      for color, (name, points) in enumerate(results.items()):
-        for kind, style in (("exit_layer", "o-"), ("exit_threshold", "x--")):
-          chosen = [point for point in points if kind in point]
-          x, y = (
-            [np.mean(point[what]) for point in chosen]
-            for what in (_DEPTH, title)
-          )
-          axis.plot(x, y, style, color=f"C{color}", label=f"{name}: {kind}")
-      axis.set_xlabel(_DEPTH)
-      axis.set_title(title)
-      axis.legend(fontsize=8)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -95,7 +77,6 @@ def main(arguments: Sequence[str]) -> None:
       print(name, results[name][-1], flush=True)
   machine_name = machine.describe_machine()
   files.write_json(f"{output}.json", {"machine": machine_name, **results})
-  _draw(f"{output}.png", results)
 
 
 if __name__ == "__main__":
