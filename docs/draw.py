@@ -118,7 +118,8 @@ def _chains() -> _Table:
 def _recipes() -> _Table:
   rows = []
   for recipe in recipes.RECIPES.values():
-    flags, length = recipe.flags, recipe.data["max_seq_length"]
+    flags = recipe.flags
+    length = (*recipe.lengths, recipe.data["max_seq_length"])[0]
     if recipe.tpu or recipe.name == "quickstart":  # As small_budget.
       continue
     rate = flags.get("learning_rate", 0.00176 * (recipe.batch / 4096) ** 0.5)

@@ -14,13 +14,16 @@ Two phases, the second on longer sequences:
 
     --input_dir=DATA128,DATA512 --phase_steps=112500,12500 \\
     --train_batch_size=4096,1024
+
+--masked_lm_prob=0.3,0.15 --phase_layers=6,12 change with the phase, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
-from typing import Optional
+from typing import Any, Optional
 
 from absl import flags
 
@@ -32,6 +35,7 @@ from official_albert.tools.cli import (
   path_flags,
   training_flags,
 )
+from official_albert.train_config import whole_numbers
 
 _RECIPE = flags.DEFINE_string(
   "recipe",
@@ -79,13 +83,18 @@ _RECOMPUTE = flags.DEFINE_bool(
   "Keep only the input of each block for the gradient and recompute the rest: "
   "less memory, about a third more time.",
 )
-_MASKED_LM_PROB = flags.DEFINE_float(
+_MASKED_LM_PROB = flags.DEFINE_string(
   "masked_lm_prob",
-  0.0,
+  "0",
   "Share of tokens to mask in training, for records of --masking=dynamic; 0: "
-  "that of the records, with which the evaluation masks.",
-  lower_bound=0.0,
-  upper_bound=1.0,
+  "that of the records, with which the evaluation masks. With --phase_steps, "
+  "one value or a list.",
+)
+_PHASE_LAYERS = flags.DEFINE_string(
+  "phase_layers",
+  "",
+  "How many times each phase applies the shared layers, such as 3,6,12: a "
+  "shallow model learns as well at first, in less time.",
 )
 _NEIGHBORS = flags.DEFINE_bool(
   "init_neighbor_attention",
@@ -99,7 +108,7 @@ _WORD_VECTORS = flags.DEFINE_bool(
   "Start without --init_checkpoint with word embeddings from counts of "
   "neighboring tokens in --input_dir; learns sooner.",
 )
-_OF_TASK = (_RECOMPUTE, _MASKED_LM_PROB, _NEIGHBORS, _WORD_VECTORS)
+_OF_TASK = (_RECOMPUTE, _NEIGHBORS, _WORD_VECTORS)
 
 
 def apply_recipe() -> Optional[recipes.Recipe]:
@@ -144,7 +153,7 @@ def model_config(input_dir: str, start: str) -> modeling.AlbertConfig:
   )
 
 
-def make_tasks(num_phases: int, start: str):
+def make_tasks(num_phases: int, start: str, **of_training: Any):
   """Returns a task for each phase."""
   folders = _INPUT_DIR.value.split(",")
   if len(folders) != num_phases or not all(folders):
@@ -156,13 +165,28 @@ def make_tasks(num_phases: int, start: str):
   config = model_config(folders[0], start)
   config = config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
   config = training_flags.with_adapters(config)
+  options = {flag.name: flag.value for flag in _OF_TASK} | of_training
   return task_lib.make_tasks(
     config,
     folders,
     training_flags.RANDOM_SEED.value,
     _EVAL_INPUT_DIR.value.split(",") if _EVAL_INPUT_DIR.value else (),
-    **{flag.name: flag.value for flag in _OF_TASK},
+    **options,
   )
+
+
+def mask_shares() -> tuple[float, ...]:
+  """Returns the value of --masked_lm_prob, or those of the phases."""
+  try:
+    found = tuple(float(x) for x in _MASKED_LM_PROB.value.split(","))
+  except ValueError:
+    found = (math.nan,)
+  if not all(0 <= x <= 1 for x in found):
+    raise ValueError(
+      f"--masked_lm_prob is {_MASKED_LM_PROB.value!r:.60}, but must be a share "
+      "from 0 to 1, or one for each phase, separated by commas."
+    )
+  return found
 
 
 def check_start(path: str, task: task_lib.PretrainingTask) -> None:
@@ -181,8 +205,18 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   model_dir = _MODEL_DIR.value
   files.check_folder(model_dir)
   config, about_rate = training_flags.train_config(model_dir)
-  tasks = make_tasks(len(config.phase_ends), config.init_checkpoint)
+  shares = mask_shares()
+  tasks = make_tasks(
+    *(len(config.phase_ends), config.init_checkpoint),
+    mask_shares=shares,
+    layers=whole_numbers("phase_layers", _PHASE_LAYERS.value or "0"),
+  )
   config = training_flags.with_random_depths(config, tasks[0].config)
+  if config.random_depths and _PHASE_LAYERS.value:
+    raise ValueError(
+      "--random_depths draws the layers of each update, and --phase_layers "
+      "sets them: give one of them."
+    )
   data = runs.combined_data([task.describe() for task in tasks])
   manifest = tasks[0].manifest
   strategy, precision = device_flags.start_devices()
@@ -192,6 +226,8 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   settings = {
     **training_flags.settings(config, strategy, precision),
     **{flag.name: flag.value for flag in _OF_TASK},
+    "masked_lm_prob": shares[0] if len(shares) == 1 else shares,
+    "phase_layers": _PHASE_LAYERS.value,
     "recipe": recipe.name if recipe else "",
   }
   record = runs.Start(
@@ -205,7 +241,7 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
   with training.open_report(model_dir, strategy) as report:
     if recipe:
       changed = [name for name in recipe.flags if flags.FLAGS[name].present]
-      for line in recipe.describe(changed, manifest.max_seq_length):
+      for line in recipe.describe(changed, data["max_seq_length"]):
         report.note(line)
     report.note(about_rate)
     report.note(f"precision {precision}, logs in {model_dir}")

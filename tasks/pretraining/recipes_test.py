@@ -9,7 +9,7 @@ import pytest
 from official_albert import modeling, training
 from official_albert.tasks.pretraining import data, recipes
 
-ALL = list(recipes.RECIPES.values())
+ALL = [x for x in recipes.RECIPES.values() if not x.lengths]
 
 
 @pytest.mark.parametrize("recipe", ALL, ids=lambda recipe: recipe.name)
@@ -58,6 +58,30 @@ def test_the_papers_setting(size):
   assert wanted.items() <= recipe.settings.items()
   wanted = {"max_seq_length": 512, "short_seq_prob": 0.1}
   assert wanted.items() <= recipe.data.items()
+
+
+def test_a_recipe_with_phases():
+  recipe = recipes.get_recipe("h100_10min")
+  lists = {
+    name: [*map(float, str(value).split(","))]
+    for name, value in recipe.settings.items()
+    if name.startswith(("phase_", "train_batch", "masked_"))
+  }
+  assert {len(x) for x in lists.values()} == {len(recipe.lengths)}
+  assert sum(lists["phase_steps"]) == recipe.settings["num_train_steps"]
+  assert 10 * recipe.settings["num_warmup_steps"] == sum(lists["phase_steps"])
+  assert recipe.lengths[-1] == recipe.data["max_seq_length"]
+  # Short sequences, few layers and many masks come first.
+  for values in (recipe.lengths, lists["phase_layers"]):
+    assert [*values] == sorted(values)
+  assert lists["masked_lm_prob"] == sorted(lists["masked_lm_prob"])[::-1]
+  # An update has as many tokens in each phase.
+  assert {a * b for a, b in zip(recipe.lengths, lists["train_batch_size"])} == {
+    32_768
+  }
+  model = modeling.PRESETS[recipe.preset]
+  assert lists["phase_layers"][-1] == model.num_hidden_layers
+  assert recipe.batch == 512
 
 
 def test_an_unknown_name_lists_all():

@@ -316,6 +316,8 @@ def make_tasks(
   input_dirs: Sequence[str],
   seed: int,
   eval_input_dirs: Sequence[str] = (),
+  mask_shares: Sequence[float] = (0.0,),
+  layers: Sequence[int] = (0,),
   **options: Any,
 ) -> list[PretrainingTask]:
   """Makes a task for each phase of a run and checks all of their data.
@@ -323,18 +325,32 @@ def make_tasks(
   The cost of attention grows with the square of the length, so BERT (arXiv
   1810.04805, appendix A.2) spends 90% of its steps on 128 tokens and the rest
   on 512. There is no folder for evaluation, one for all phases, or one for
-  each. `options` are further arguments of `PretrainingTask`.
+  each. So it is with `mask_shares`, the `masked_lm_prob` of `PretrainingTask`,
+  and with `layers`, how many are applied, in evaluations too; 0 applies all.
+  `options` are further arguments of `PretrainingTask`.
   """
-  if len(eval_input_dirs) not in (0, 1, len(input_dirs)):
-    raise ValueError(
-      f"there are {len(eval_input_dirs)} evaluation folders, but "
-      f"{len(input_dirs)} phases: use one folder for all, or one for each."
-    )
+  for name, values in {
+    "eval_input_dir": eval_input_dirs or ("",),
+    "masked_lm_prob": mask_shares,
+    "phase_layers": layers,
+  }.items():
+    if len(values) not in (1, len(input_dirs)):
+      raise ValueError(
+        f"{name} has {len(values)} values for {len(input_dirs)} phases: give "
+        "one for all, or one for each."
+      )
   eval_dirs = itertools.cycle(eval_input_dirs or [""])
   tasks = [
-    PretrainingTask(config, folder, seed, eval_dir, **options)
-    for folder, eval_dir in zip(input_dirs, eval_dirs)
+    PretrainingTask(
+      config, folder, seed, eval_dir, masked_lm_prob=share, **options
+    )
+    for folder, eval_dir, share in zip(
+      input_dirs, eval_dirs, itertools.cycle(mask_shares)
+    )
   ]
-  for task in tasks:
+  for task, depth in zip(tasks, itertools.cycle(layers)):
     _check_same_kind(tasks[0].manifest, task.manifest, task.input_dir)
+    if depth:
+      config.at_depth(depth)  # Raises if the model cannot have it.
+      task.num_layers = depth
   return tasks

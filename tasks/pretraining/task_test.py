@@ -133,8 +133,36 @@ def test_each_phase_has_its_data_and_its_evaluation(folders, tmp_path):
   each = task_lib.make_tasks(CONFIG, folders, 3, [whole, part])
   assert [held_out(task) for task in each] == [[9] * 4, [11]]
   assert each[1].describe()["eval"]["input_dir"] == part
-  with pytest.raises(ValueError, match="3 evaluation folders, but 2 phases"):
+  with pytest.raises(ValueError, match="eval_input_dir has 3 values for 2"):
     task_lib.make_tasks(CONFIG, folders, 3, [whole, part, part])
+
+
+def test_each_phase_has_its_masks_and_layers(unmasked, folders):
+  path, config = unmasked
+  deep = dataclasses.replace(config, num_hidden_layers=3)
+  first, last = task_lib.make_tasks(
+    deep, [path, path], 3, mask_shares=[0.4, 0.2], layers=[1, 3]
+  )
+  sizes = [
+    next(iter(x.train_dataset(4, 0)))["masked_lm_ids"].shape[1]
+    for x in (first, last)
+  ]
+  assert sizes == [round(s * first.manifest.max_seq_length) for s in (0.4, 0.2)]
+  assert (first.num_layers, last.num_layers) == (1, 3)
+  assert first.flops_per_example < 0.7 * last.flops_per_example
+  tf.keras.utils.set_random_seed(3)
+  model = first.build_model()
+  (batch,) = itertools.islice(last.eval_dataset(5), 1)
+  losses = [
+    float(x.evaluate(model, batch)[0]["masked_lm"]) for x in (first, last)
+  ]
+  assert losses[0] != losses[1]
+  for name in ("mask_shares", "layers"):
+    with pytest.raises(ValueError, match="has 3 values for 2 phases"):
+      task_lib.make_tasks(CONFIG, folders, 3, **{name: [0, 0, 0]})
+  fixed = dataclasses.replace(CONFIG, num_hidden_layers=4, num_hidden_groups=2)
+  with pytest.raises(ValueError, match="2 groups and 4 layers cannot have 3"):
+    task_lib.make_tasks(fixed, folders, 3, layers=[3, 4])
 
 
 @pytest.mark.parametrize("counts", [{"train": 4}, {"train": 4, "heldout": 0}])

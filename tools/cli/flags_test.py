@@ -179,7 +179,6 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
     (["--input_dir=gs://b/x,s3://b/x"], "copy the files"),
     (["--nouse_tpu"], "docs/migration.md lists the flags of google-research"),
     (["--iterations_per_loop", "x"], "--steps_per_loop=x: invalid literal"),
-    (["--masked_lm_prob=nan"], "--masked_lm_prob=nan is not a number; --help"),
     (["--clip_norm=0"], "clip_norm is 0.0, but must be more than 0; --help"),
     (["--optimizer=Adam"], "=Adam: value should be one of <lamb|adamw|muon>"),
     (
@@ -188,6 +187,14 @@ def test_command_lines_with_mistakes_and_other_names(tmp_path):
     ),
     (["--recipe=bas_gpu"], "recipe is 'bas_gpu', but must be one of base_tpu"),
     # From here on, flags are accepted.
+    (
+      ["--model_dir=x", "--masked_lm_prob=nan"],
+      "--masked_lm_prob is 'nan', bu",
+    ),
+    (
+      ["--model_dir=x", "--masked_lm_prob=0.3,2"],
+      "a share from 0 to 1, or one",
+    ),
     (["--model_dir=x", "--train_batch_size=12x"], "size must be integers"),
     (["--model_dir=x", "--train_batch_size=8,6,7"], "3 values for 1 phases"),
     (["--output_dir", f"{tmp_path}/file"], "file is a file: name a folder."),
