@@ -56,7 +56,7 @@ $(VENV)/%.txt: %.txt requirements.txt pyproject.toml
 $(VENV)-other/%.txt: %.txt requirements.txt pyproject.toml | $(dev)
 	$(call install,$(VENV)-other,$(OTHER_PYTHON),OTHER_PYTHON)
 
-.PHONY: help venv quickstart gpu lint test test-other-lane test-all test-gpu \
+.PHONY: help venv quickstart record gpu lint test test-other-lane test-all test-gpu \
   test-tpu-compile pins docs format bazel-test clean
 
 help:  ## Lists these commands.
@@ -66,6 +66,10 @@ venv: $(VENV)/requirements.txt  ## Makes .venv, and runs nothing.
 
 quickstart: venv  ## Corpus to served model in minutes; settings in ARGS="--...".
 	@$(python) -m tools.quickstart $(ARGS)
+
+record: venv  ## A portion of a pretraining, and its line in the log; ARGS="--...".
+	@$(python) -m tools.run_portion $(ARGS) \
+	  --log_file=docs/results/data/record_log.jsonl
 
 gpu: $(VENV)/requirements-gpu.txt  ## Installs CUDA for NVIDIA GPUs into .venv.
 
