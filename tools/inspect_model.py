@@ -7,7 +7,7 @@
 Parameters by part and operations per token need no weights. With --model and
 sentences, the program also measures the L2 distance and the angle between input
 and output of each layer, and draws them (figure 2 of arXiv 1909.11942), to
-layer_similarity.png in --output_dir.
+layer_similarity.png in --output_dir; layers.json has the numbers.
 """
 
 from __future__ import annotations
@@ -141,6 +141,8 @@ def main(_) -> None:
     with files.new_folder(_OUTPUT_DIR.value) as folder:
       path = os.path.join(folder, "layer_similarity.png")
       plot.plot_similarity(found, path)
+      layers = {x: y.tolist() for x, y in found.items() if y is not None}
+      files.write_json(os.path.join(folder, "layers.json"), layers)
     print(f"written to {_OUTPUT_DIR.value}")
 
 

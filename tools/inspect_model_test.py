@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 
@@ -25,7 +26,9 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
   ]
   (done,) = many_commands.run("inspect_model", [line])
   assert done.err == ""
-  assert os.listdir(folder) == ["layer_similarity.png"]
+  assert sorted(os.listdir(folder)) == ["layer_similarity.png", "layers.json"]
+  layers = json.loads((folder / "layers.json").read_text())
+  assert [*layers] == [f"{tmp_path}/{x}" for x in ("shared", "unshared")]
   picture = (folder / "layer_similarity.png").read_bytes()
   assert picture.startswith(b"\x89PNG")
   shared, unshared, tiny = done.out.split("\n== ")[1:]
@@ -33,6 +36,8 @@ def test_a_shared_and_an_unshared_run_beside_a_preset(tmp_path):
     assert text.startswith(f"{tmp_path}/{name} ==\n")
     rows = re.findall(r"^\| +(\d) +\| +[\d.]+ +\| +[\d.]+ +\|$", text, re.M)
     assert rows == ["1", "2", "3"]
+    first, *_ = layers[f"{tmp_path}/{name}"]
+    assert f"{first[0]:.3f}" in text and f"{first[1]:.2f}" in text
   assert tiny.startswith("albert_tiny ==") and "degrees" not in tiny
   assert "33 tokens per sequence" in tiny
   named = f"--output_dir {folder} exists and is not empty"

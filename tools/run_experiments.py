@@ -3,9 +3,13 @@
     python -m tools.run_experiments --table=4 --input_dir=TEXT \\
         --task_data_dir=DATA --output_dir=OUT
 
-Tables: 2 to 5, 7, 8 and 11 to 13 of arXiv 1909.11942; several at once as
---table=3 --table=4. TEXT has the documents to pretrain on (what
+Tables: 2 to 5, 7, 8 and 11 to 13 of arXiv 1909.11942, and figure_2; several at
+once as --table=3 --table=4. TEXT has the documents to pretrain on (what
 tools.create_pretraining_data reads), DATA has the folders glue, squad and race.
+--scale=gpu has larger models, each with its best of three learning rates.
+
+--table=14 --init_checkpoint=RUN fine-tunes a pretrained model and one with
+random weights, by the settings of the paper's table 14 and by those of --scale.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
 the same --output_dir share equal models. The same command resumes a run that
@@ -41,17 +45,21 @@ _OUTPUT_DIR = path_flags.define(
 )
 _TASKS = flags.DEFINE_multi_enum(
   "tasks",
-  # After an epoch of 9,888 rows of MNLI, a third of the models is within three
-  # points of its most frequent class; three epochs would cost as much time as
-  # all else.
-  ["SST-2"],
+  None,
   [*tables.TASKS, "none"],
-  "Task to fine-tune on.",
+  "Task to fine-tune on; default: those of the scale, for table 14 all.",
+)
+_SCALE = flags.DEFINE_enum(
+  "scale", "tiny", list(tables.SCALES), "Sizes and settings of the models."
+)
+_INIT_CHECKPOINT = path_flags.define(
+  "init_checkpoint", "", "Folder of a run, for table 14."
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
   "num_train_steps",
-  1600,
-  "Updates of a model, of which tables of large models take a share.",
+  None,
+  "Updates of a model, of which tables of large models take a share; default: "
+  "those of the scale.",
   lower_bound=1,
 )
 _SEEDS = flags.DEFINE_integer("seeds", 3, "Runs of each row.", lower_bound=1)
@@ -85,25 +93,38 @@ def _find_task(task: str) -> str:
 
 
 def main(_) -> None:
-  selected = [tables.TABLES[x] for x in dict.fromkeys(_TABLE.value)]
-  tasks = [x for x in tables.TASKS if x in _TASKS.value]
-  text, additional = glob.escape(_folder(_INPUT_DIR)), ""
-  if tables.TABLES["7"] in selected:
+  scale, names = tables.SCALES[_SCALE.value], dict.fromkeys(_TABLE.value)
+  selected = [
+    tables.TABLES[x]._replace(rows=scale.rows(tables.TABLES[x])) for x in names
+  ]
+  is_given = "14" in names
+  if is_given and (len(names) > 1 or not _INIT_CHECKPOINT.value):
+    raise ValueError(
+      "--table=14 is of one pretrained model: give --init_checkpoint, and no "
+      "other --table."
+    )
+  chosen = _TASKS.value or (tables.TASKS if is_given else scale.tasks)
+  tasks = [x for x in tables.TASKS if x in chosen]
+  text = "" if is_given else glob.escape(_folder(_INPUT_DIR))
+  additional = ""
+  if "7" in names:
     additional = glob.escape(_folder(_ADDITIONAL_DIR))
   runner = runs.Runner(
-    _TRAIN_STEPS.value,
-    tables.TRAINING | tables.parse_flags(_PRETRAINING_FLAGS.value),
-    tables.FINETUNING | tables.parse_flags(_FINETUNING_FLAGS.value),
+    scale,
+    _TRAIN_STEPS.value or scale.steps,
+    {**scale.training, **tables.parse_flags(_PRETRAINING_FLAGS.value)},
+    tables.parse_flags(_FINETUNING_FLAGS.value),
     os.path.join(text, "*"),
     os.path.join(additional, "*"),
     {task: _find_task(task) for task in tasks},
+    _INIT_CHECKPOINT.value and files.absolute(_INIT_CHECKPOINT.value),
     files.absolute(_OUTPUT_DIR.value),
     _DRY_RUN.value,
   )
   for table in selected:
     rows: dict = {x: collections.defaultdict(list) for x in table.rows}
     steps, seeds = runner.steps_of(table), _SEEDS.value
-    notes = f"{steps:,} steps, {seeds} seeds from {_SEED}"
+    notes = f"{steps:,} steps, {seeds} seeds from {_SEED}, {_SCALE.value}"
     for seed in range(_SEED, _SEED + seeds):
       for label, row in table.rows.items():
         for name, value in runner.run(table, row, seed).items():

@@ -33,10 +33,11 @@ def test_refusals_are_one_sentence(folders, tmp_path):
   table_3 = [*given, "--table=3"]
   cases = (
     ([*given, "--table=99"], "--table=99: value should be one of", 2),
-    ([*table_3, "--tasks=CoLA"], "--tasks=CoLA: value should be one of", 2),
+    ([*table_3, "--tasks=X"], "--tasks=X: value should be one of", 2),
     ([*table_3, "--input_dir="], "--input_dir is missing"),
     ([*table_3, "--tasks=MNLI"], "has no data of MNLI"),
     ([*given, "--table=7"], "--additional_input_dir"),
+    ([*given, "--table=14"], "give --init_checkpoint, and no other --table"),
   )
   many_commands.check_refusals("run_experiments", cases)
 

@@ -37,36 +37,54 @@ def test_a_table_is_read():
   assert row.paper[tables.SIZE] == 38
   assert not table.rows["E 128, 3 groups"].paper
   row = tables.TABLES["8"].rows["with dropout"]
-  assert row.paper.keys() == {*tables.TASKS}
+  assert row.paper.keys() == {*tables.PAPER_TASKS}
 
 
 @pytest.mark.parametrize("name", _AVERAGES)
 def test_numbers_have_the_papers_average(name):
   """Both are rounded to one decimal."""
   rows = tables.TABLES[name].rows.values()
-  papers = [[x.paper[task] for task in tables.TASKS] for x in rows if x.paper]
+  papers = [
+    [x.paper[task] for task in tables.PAPER_TASKS] for x in rows if x.paper
+  ]
   averages = list(map(statistics.mean, papers))
   expected = [float(x) for x in _AVERAGES[name].split()]
   assert averages == pytest.approx(expected, abs=0.06)
 
 
-def test_models_have_the_sizes_of_their_flags():
+TINY, GPU = tables.SCALES["tiny"], tables.SCALES["gpu"]
+
+
+@pytest.mark.parametrize("scale", [TINY, GPU])
+def test_models_have_the_sizes_of_their_flags(scale):
   for table in tables.TABLES.values():
     counts = {
-      label: tables.config(row).parameter_count()
-      for label, row in table.rows.items()
+      label: scale.config(row).parameter_count()
+      for label, row in scale.rows(table).items()
     }
     # Labels are as in the paper.
     for label, count in counts.items():
       shared = label.replace("not-shared", "all-shared")
       assert count > counts.get(shared, 0) or shared == label
+
+
+def test_the_sizes_of_the_scales():
   large = tables.TABLES["2"].rows["BERT-xlarge"]
-  config = tables.config(large)
+  config = TINY.config(large)
   assert (config.embedding_size, config.hidden_size) == (192, 192)
   assert (config.num_hidden_layers, config.num_attention_heads) == (8, 12)
   assert config.intermediate_size == 768 and config.sharing == "none"
-  dropouts = [tables.config(x) for x in tables.TABLES["8"].rows.values()]
+  dropouts = [TINY.config(x) for x in tables.TABLES["8"].rows.values()]
   assert [x.hidden_dropout_prob for x in dropouts] == [0.1, 0.0]
+  for table in tables.TABLES.values():
+    assert TINY.rows(table) == table.rows
+  assert [*GPU.rows(tables.TABLES["2"])] == [
+    *("BERT-base", "BERT-large"),
+    *("ALBERT-base", "ALBERT-large", "ALBERT-xxlarge"),
+  ]
+  config = GPU.config(tables.TABLES["2"].rows["ALBERT-large"])
+  assert (config.hidden_size, config.num_hidden_layers) == (768, 24)
+  assert config.num_attention_heads == 12 and config.vocab_size == 30_000
 
 
 def test_flags_are_read_with_their_types():
@@ -76,10 +94,11 @@ def test_flags_are_read_with_their_types():
   )
 
 
-def _runner(folder="/out", tasks=("MNLI",), dry_run=True):
+def _runner(folder="/out", tasks=("MNLI",), dry_run=True, scale=TINY):
   dirs = {task: f"/{tables.TASKS[task][0]}" for task in tasks}
-  settings = (1600, tables.TRAINING, tables.FINETUNING, "/text/*", "/more/*")
-  return runs.Runner(*settings, dirs, folder, dry_run)
+  settings = (scale, 1600, scale.training, {})
+  texts = ("/text/*", "/more/*")
+  return runs.Runner(*settings, *texts, dirs, "/given", folder, dry_run)
 
 
 def _commands(capsys, runner, name, seeds=(3, 5)):
@@ -102,7 +121,7 @@ def _of(found, program):
 
 def test_each_command_follows_those_that_it_needs(capsys):
   for name in tables.TABLES:
-    made = {"/text"}
+    made = {"/text", "/given"}
     for _, flags in _commands(capsys, _runner(tasks=tables.TASKS), name):
       for flag in ("input_dir", "eval_input_dir", "init_checkpoint"):
         folder, _, last = flags.get(flag, "/text").rpartition("/")
@@ -159,6 +178,65 @@ def test_finetuning_and_evaluation_commands(capsys):
   last = trained[0]["model_dir"] + "/model.ckpt-1600"
   assert tasks[0]["init_checkpoint"] == last
   assert tasks[1]["max_qa_length"] == "48" and tasks[1]["random_seed"] == "3"
+
+
+def test_a_model_is_finetuned_by_two_settings(capsys):
+  runner = _runner(tasks=["CoLA", "SQuAD1.1"])
+  found = _commands(capsys, runner, "14", [3])
+  assert {name for name, _ in found} == {"run_finetuning"}
+  assert len({flags["output_dir"] for _, flags in found}) == len(found) == 8
+  cola = [flags for _, flags in found if flags["task"] == "cola"]
+  given = [x.get("init_checkpoint", x.get("albert_config_file")) for x in cola]
+  assert given == ["/given", "/given/albert_config.json"] * 2
+  assert [x.get("optimizer") for x in cola] == [None, None, "muon", "muon"]
+  # The paper's lengths are the defaults.
+  squad = [flags for _, flags in found if flags["task"] == "squad_v1"]
+  assert [x.get("max_seq_length") for x in squad] == [None, None, "128", "128"]
+
+
+def test_each_model_has_the_best_of_three_rates(monkeypatch):
+  runner, table = _runner(scale=GPU), tables.TABLES["4"]
+  trained = []
+
+  def run_at(unused_table, row, seed, given):
+    rate = given["learning_rate"]
+    trained.append((seed, rate))
+    best = 0.001 if row.flags["sharing"] == "all" else 0.002
+    # Masked LM has another order.
+    return {"MNLI": 50 - 1000 * abs(rate - best), "MLM": -rate}
+
+  monkeypatch.setattr(runner, "_run_at", run_at)
+  for label, best in (
+    ("E 128, all-shared", 0.001),
+    ("E 768, not-shared", 0.002),
+  ):
+    trained.clear()
+    values = [runner.run(table, table.rows[label], seed) for seed in (3, 5)]
+    assert [x["learning rate"] for x in values] == [best] * 2
+    assert trained == [(3, x) for x in (0.0005, 0.001, 0.002, best)] + [
+      (5, best)
+    ]
+  runner.task_dirs = {}
+  assert runner.run(tables.TABLES["3"], table.rows[label], 3)["MLM"] == -0.002
+  runner._rates.clear()
+  assert runner.run(table, table.rows[label], 3)["learning rate"] == 0.0005
+
+
+def test_figure_2_has_the_angles_of_the_layers(capsys, tmp_path, monkeypatch):
+  inspected = _of(
+    _commands(capsys, _runner(), "figure_2", [3]), "inspect_model"
+  )
+  assert len(inspected) == 2
+  runner = _runner(str(tmp_path), dry_run=False)
+  (tmp_path / "data").mkdir()
+  (tmp_path / "data" / "sentences.txt").touch()
+  layers = {"a run": [[1.0, 30.0], [2.0, 10.0], [3.0, 25.0]]}
+  monkeypatch.setattr(runner, "_run", lambda *unused: layers)
+  assert runner._layers("model") == {
+    tables.FIRST: 30.0,
+    tables.LAST: 25.0,
+    tables.JUMP: 20.0,
+  }
 
 
 _EVALUATION = {"masked_lm_loss": 4.5, "masked_lm_accuracy": 0.25}

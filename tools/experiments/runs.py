@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -19,6 +20,7 @@ import subprocess
 from typing import Any, Mapping, Sequence
 
 from official_albert import files, machine, run_logs, tfrecords
+from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import command_line, printing
 from official_albert.tools.experiments import tables
 
@@ -31,21 +33,25 @@ _EVALUATIONS = 8  # Of a training.
 class Runner:
   """Runs rows, or only prints their commands."""
 
+  scale: tables.Scale
   steps: int  # Of a whole training.
   training: _Flags
-  finetuning: _Flags
+  finetuning: _Flags  # Besides the settings of the scale.
   # --input_files of the programs that read text; the latter is for table 7.
   input_files: str
   additional_files: str
   task_dirs: Mapping[str, str]  # --data_dir of the tasks to fine-tune on.
+  init_checkpoint: str  # Of table 14.
   output_dir: str
   dry_run: bool
   _given: set[str] = dataclasses.field(default_factory=set)  # Commands.
   _model: str = ""  # The latest one.
+  # The best one of each model, by the flags of its row.
+  _rates: dict[str, float] = dataclasses.field(default_factory=dict)
 
   def steps_of(self, table: tables.Table) -> int:
     """Returns the updates of the models of a table."""
-    return math.ceil(self.steps * tables.STEP_SHARES.get(table.name, 1.0))
+    return math.ceil(self.steps * self.scale.step_shares.get(table.name, 1.0))
 
   def _name(self, start: str, flags: _Flags) -> str:
     """Returns the path of a result of these flags."""
@@ -79,7 +85,7 @@ class Runner:
 
   def _records(self, pair: str, has_more: bool = False) -> str:
     """Makes the records of a second objective; returns their folder."""
-    size = tables.MODEL["vocab_size"]
+    size = self.scale.model["vocab_size"]
     flags = {"input_files": self.input_files, "vocab_size": size}
     folder = self._name("data/vocabulary", flags)
     vocabulary = os.path.join(folder, "tokenizer.model")
@@ -90,7 +96,7 @@ class Runner:
       "input_files": text if has_more else self.input_files,
       "spm_model_file": vocabulary,
       "sentence_pair": pair,
-      **tables.DATA,
+      **self.scale.data,
     }
     folder = self._name(f"data/{pair}{'-more' * has_more}", flags)
     manifest = os.path.join(folder, tfrecords.MANIFEST_FILE)
@@ -98,9 +104,11 @@ class Runner:
     self._run("create_pretraining_data", flags, manifest)
     return folder
 
-  def _pretrain(self, row: tables.Row, steps: int, seed: int) -> str:
+  def _pretrain(
+    self, row: tables.Row, steps: int, seed: int, given: _Flags
+  ) -> str:
     """Trains a model; returns its folder."""
-    config = tables.config(row)
+    config = self.scale.config(row)
     pair = row.flags.get("sentence_pair", "sop")
     every = math.ceil(steps / _EVALUATIONS)
     flags = {
@@ -111,6 +119,7 @@ class Runner:
       "eval_steps": every,
       "save_checkpoints_steps": every,
       **self.training,
+      **given,
     }
     if "more_data" in row.flags:
       # All models are compared on the same held-out text.
@@ -142,41 +151,110 @@ class Runner:
     flags |= {k: x for k, x in self.training.items() if k in shared}
     return self._run("run_pretraining", flags, results)
 
-  def _finetune(self, model: str, steps: int, task: str, seed: int) -> float:
+  def _finetune(
+    self,
+    model: str,
+    start: _Flags,
+    task: str,
+    seed: int,
+    by_default: bool = False,
+  ) -> float:
     """Returns the result of a task in percent.
 
     That of SQuAD is the mean of F1 and exact match, as in the paper's average.
+    `start` are the flags of the first weights. `by_default` leaves out the
+    settings of the scale.
     """
     name, _, own_flags = tables.TASKS[task]
+    settings = {**self.scale.finetuning, **tables.parse_flags(own_flags)}
+    if by_default:
+      settings = {"precision": settings["precision"]}
     flags = {
-      # The weights that the held-out numbers of the model belong to.
-      "init_checkpoint": os.path.join(model, f"model.ckpt-{steps}"),
       "random_seed": seed,
       "task": name,
       "data_dir": self.task_dirs[task],
       "cache_dir": os.path.join(self.output_dir, "data/task_records"),
       "do_predict": False,
+      **settings,
       **self.finetuning,
-      **tables.parse_flags(own_flags),
+      **start,
     }
     folder = self._name(f"{model}-{name}", flags)
     flags["output_dir"] = folder
     results = os.path.join(folder, "eval_results.json")
     for first in self._run("run_finetuning", flags, results).values():
       if not task.startswith("SQuAD"):
-        return 100 * first["accuracy"]
+        names = ("accuracy", "matthews", "pearson")
+        return 100 * next(first[x] for x in names if x in first)
       # The paper's numbers of SQuAD 2.0 are those of the best thresholds.
       exact = first.get("best_exact", first.get("exact_match"))
       return (first.get("best_f1", first["f1"]) + exact) / 2
     return math.nan  # Of a dry run.
 
+  def _finetune_all(self, row: tables.Row, seed: int) -> dict[str, float]:
+    """Returns the numbers of a row of table 14."""
+    start: dict[str, Any] = {"init_checkpoint": self.init_checkpoint}
+    if "random" in row.flags:
+      config_file = os.path.join(self.init_checkpoint, "albert_config.json")
+      tokenizer = os.path.join(self.init_checkpoint, "tokenizer.model")
+      start = {"albert_config_file": config_file, "spm_model_file": tokenizer}
+    label = "-".join(row.flags) or "ours"
+    model = os.path.join(self.output_dir, "models", f"given-{label}")
+    return {
+      task: self._finetune(model, start, task, seed, "paper" in row.flags)
+      for task in self.task_dirs
+    }
+
+  def _layers(self, model: str) -> dict[str, float]:
+    """Returns angles between input and output of the layers of a model."""
+    sentences = os.path.join(self.output_dir, "data/sentences.txt")
+    if not (self.dry_run or files.exists(sentences)):
+      paths = data.find_files(self.input_files)
+      documents = data.DocumentReader(paths, data.ReaderSettings())
+      lines = itertools.islice(itertools.chain.from_iterable(documents), 1000)
+      files.write_text(sentences, "\n".join(lines) + "\n")
+    folder = f"{model}-layers"
+    flags = {"model": model, "input_files": sentences, "output_dir": folder}
+    results = os.path.join(folder, "layers.json")
+    for layers in self._run("inspect_model", flags, results).values():
+      degrees = [degrees for _, degrees in layers]
+      jumps = [abs(a - b) for a, b in itertools.pairwise(degrees)]
+      names = tables.FIRST, tables.LAST, tables.JUMP
+      return dict(zip(names, (degrees[0], degrees[-1], max(jumps, default=0))))
+    return {}  # Of a dry run.
+
   def run(
     self, table: tables.Table, row: tables.Row, seed: int
   ) -> dict[str, float]:
-    """Runs a row; returns its numbers by column."""
+    """Runs a row; returns its numbers by column.
+
+    The rate of a model is the one that is best with the first seed: on average
+    over the tasks, or in masked LM if there is none.
+    """
+    if table.name == "14":
+      return self._finetune_all(row, seed)
+    rates = self.scale.learning_rates
+    if not rates:
+      return self._run_at(table, row, seed, {})
+    columns = [*self.task_dirs] or [tables.ACCURACY]
+    key = f"{self.steps_of(table)} {sorted(row.flags.items())}"
+    if key not in self._rates:
+      goodness = {}
+      for rate in rates:
+        found = self._run_at(table, row, seed, {"learning_rate": rate})
+        goodness[rate] = statistics.mean(found.get(x, 0.0) for x in columns)
+      self._rates[key] = max(goodness, key=lambda x: goodness[x])
+    rate = self._rates[key]
+    values = self._run_at(table, row, seed, {"learning_rate": rate})
+    return {**values, "learning rate": rate}
+
+  def _run_at(
+    self, table: tables.Table, row: tables.Row, seed: int, given: _Flags
+  ) -> dict[str, float]:
+    """Returns the numbers of a row with more flags of its training."""
     steps = self.steps_of(table)
-    model = self._pretrain(row, steps, seed)
-    values = {tables.SIZE: tables.config(row).parameter_count() / 1e6}
+    model = self._pretrain(row, steps, seed, given)
+    values = {tables.SIZE: self.scale.config(row).parameter_count() / 1e6}
     metrics = {} if self.dry_run else run_logs.read_metrics(model, "eval")[-1]
     for pair in (tables.NSP, tables.SOP):
       if pair in table.columns:  # The last one is the same text for all rows.
@@ -186,8 +264,12 @@ class Runner:
     if metrics:
       values[tables.LOSS] = metrics["masked_lm_loss"]
       values[tables.ACCURACY] = 100 * metrics["masked_lm_accuracy"]
+    if tables.JUMP in table.columns:
+      values |= self._layers(model)
+    # The weights that the held-out numbers of the model belong to.
+    start = {"init_checkpoint": os.path.join(model, f"model.ckpt-{steps}")}
     for task in self.task_dirs:
-      values[task] = self._finetune(model, steps, task, seed)
+      values[task] = self._finetune(model, start, task, seed)
     return values
 
 

@@ -1,4 +1,6 @@
-"""The experiments: tables 2 to 5, 7, 8 and 11 to 13 of arXiv 1909.11942.
+"""The experiments: tables 2 to 5, 7, 8 and 11 to 14 of arXiv 1909.11942.
+
+Figure 2 is one more, as angles; table 14 has the settings of fine-tuning.
 
 A row is one model, in a line: its label, its flags, the paper's numbers. Flags
 are E, H, L (embedding size, hidden size, layers: the paper's, which `config`
@@ -8,6 +10,8 @@ and these:
 sentence_pair  the second objective: sop (by default), nsp or none
 more_data      also reads the additional text
 continued      has the first weights of the row before
+random         of table 14: has random weights instead of the pretrained ones
+paper          of table 14: is fine-tuned by the defaults, which are that table
 
 The paper's numbers are those of its last version (v6): dev sets, in percent,
 SQuAD as F1/exact match. It pretrained all models for 125,000 steps of 4,096
@@ -18,7 +22,7 @@ from __future__ import annotations
 
 import ast
 import statistics
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from official_albert.config import AlbertConfig
 from official_albert.tasks.pretraining import recipes
@@ -33,9 +37,16 @@ TASKS = {
   "SST-2": ("sst2", "glue/SST-2", ""),
   "RACE": ("race", "race/RACE*", "max_seq_length=128 max_qa_length=48"),
 }
+PAPER_TASKS = list(TASKS)  # Those of the paper's tables.
+TASKS |= {
+  name: (name.lower().replace("-", ""), f"glue/{name}", "")
+  for name in ("CoLA", "MRPC", "STS-B", "QQP", "QNLI", "RTE", "WNLI")
+}
 # Titles of other columns.
 SIZE = "million parameters"
 LOSS, ACCURACY, NSP, SOP = "MLM loss", "MLM", "NSP", "SOP"  # On held-out text.
+# Degrees between the input and output of a layer; the largest change of it.
+FIRST, LAST, JUMP = "first layer", "last layer", "largest jump"
 _DROPOUT = "hidden_dropout_prob={0} attention_probs_dropout_prob={0}"
 # Name and title; rows. The numbers are of `TASKS`, in table 5 of MLM, NSP and
 # SOP before them.
@@ -109,6 +120,16 @@ H 6144 | H=6144 depth=3 | 499M 84.7/75.8 67.8/65.4 78.1 89.1 56.0
 # 13: Depth of a wide model
 12 layers | H=4096 L=12 | 94.0/88.1 88.3/85.3 87.8 95.4 82.5
 24 layers | H=4096 L=24 | 94.1/88.3 88.1/85.1 88.0 95.2 82.3
+
+# 14: Fine-tuning
+table 14 | paper
+table 14, random weights | paper random
+ours |
+ours, random weights | random
+
+# figure_2: What a layer changes, in degrees
+shared (ALBERT) | H=1024 L=24
+not shared (BERT) | E=H sharing=none H=1024 L=24
 """
 
 
@@ -143,10 +164,12 @@ class Table(NamedTuple):
 def _parse_table(text: str) -> Table:
   heading, *lines = text.strip().splitlines()
   name, title = heading.split(": ", 1)
-  columns, printed = [SIZE, LOSS, ACCURACY], [SIZE, *TASKS]
+  columns, printed = [SIZE, LOSS, ACCURACY], [SIZE, *PAPER_TASKS]
   if name == "5":
     columns += [NSP, SOP]
-    printed = [ACCURACY, NSP, SOP, *TASKS]
+    printed = [ACCURACY, NSP, SOP, *PAPER_TASKS]
+  if name == "figure_2":
+    columns += [FIRST, LAST, JUMP]
   rows = {}
   for line in filter(None, lines):
     label, flags, numbers = (x.strip() for x in f"{line} ||".split("|")[:3])
@@ -164,47 +187,108 @@ def _parse_table(text: str) -> Table:
 TABLES = {x.name: x for x in map(_parse_table, _TEXT.split("# ")[1:])}
 
 
-# The settings of all models: fields of `AlbertConfig`, and flags of the
-# programs that create records, pretrain and fine-tune.
-MODEL = dict(
-  initializer_range=0.05, max_position_embeddings=128, vocab_size=2000
-)
+class Scale(NamedTuple):
+  """The settings of all models, and the sizes instead of the paper's.
+
+  They are fields of `AlbertConfig`, and flags of the programs that create
+  records, pretrain and fine-tune. Rows whose size is missing are left out.
+  """
+
+  model: dict[str, Any]
+  data: dict[str, Any]
+  training: dict[str, Any]
+  finetuning: dict[str, Any]
+  tasks: Sequence[str]
+  steps: int
+  step_shares: Mapping[str, float]  # Of `steps`, by table.
+  embedding_sizes: Mapping[Any, int]
+  hidden_sizes: Mapping[int, int]
+  layers: Mapping[int, int]
+  head_size: int
+  # Each model has the one that is best on the tasks, with its first seed.
+  learning_rates: Sequence[float] = ()
+
+  def rows(self, table: Table) -> dict[str, Row]:
+    """Returns the rows of a table whose sizes this scale has."""
+    return {
+      label: row
+      for label, row in table.rows.items()
+      if row.flags.get("H", 768) in self.hidden_sizes
+    }
+
+  def config(self, row: Row) -> AlbertConfig:
+    """Returns the configuration of a row's model."""
+    flags = row.flags
+    hidden = self.hidden_sizes[flags.get("H", 768)]
+    names = {*AlbertConfig.__dataclass_fields__}
+    sizes = {**self.embedding_sizes, "H": hidden}
+    return AlbertConfig(
+      **{
+        "embedding_size": sizes[flags.get("E", 128)],
+        "hidden_size": hidden,
+        "num_hidden_layers": flags.get("depth")
+        or self.layers[flags.get("L", 12)],
+        "num_attention_heads": hidden // self.head_size,
+        "intermediate_size": 4 * hidden,
+        **self.model,
+        **{name: flags[name] for name in names & {*flags}},
+      }
+    )
+
+
 _RECIPE = recipes.get_recipe("small_budget")
-DATA = {**_RECIPE.data, "dupe_factor": 1, "heldout_share": 0.01}
-TRAINING = {
+_TRAINING = {
   name: value
   for name, value in _RECIPE.settings.items()
   if "steps" not in name and name != "init_word_vectors"
 }
 # With AdamW, some runs of an epoch stay at chance. Measures the last weights; a
 # search for the best would double the time.
-FINETUNING = parse_flags(
+_FINETUNING = parse_flags(
   "optimizer=muon bias_correction=True beta_2=0.98 precision=auto "
-  "learning_rate_decay=continuous train_batch_size=32 max_seq_length=64 "
-  "learning_rate=1e-3 num_train_epochs=1 max_train_examples=10000 "
-  "max_eval_examples=2000 eval_steps=0"
+  "learning_rate_decay=continuous train_batch_size=32 eval_steps=0"
 )
-# Of the steps, by table, for tables with large models.
-STEP_SHARES = {"2": 0.5, "8": 0.5, "11": 0.25, "12": 0.5, "13": 0.5}
-# From the paper's sizes to ours.
-_E: dict[Any, int] = {64: 32, 128: 64, 256: 96, 768: 128}
-_H = {768: 128, 1024: 128, 2048: 192, 4096: 256, 6144: 384}
-_L = {12: 4, 24: 8}
-
-
-def config(row: Row) -> AlbertConfig:
-  """Returns the configuration of a row's model."""
-  flags = row.flags
-  hidden = _H[flags.get("H", 768)]
-  names = {*AlbertConfig.__dataclass_fields__}
-  return AlbertConfig(
-    **{
-      "embedding_size": {**_E, "H": hidden}[flags.get("E", 128)],
-      "hidden_size": hidden,
-      "num_hidden_layers": flags.get("depth") or _L[flags.get("L", 12)],
-      "num_attention_heads": hidden // 16,
-      "intermediate_size": 4 * hidden,
-      **MODEL,
-      **{name: flags[name] for name in names & {*flags}},
-    }
-  )
+SCALES = {
+  "tiny": Scale(
+    model=parse_flags(
+      "initializer_range=0.05 max_position_embeddings=128 vocab_size=2000"
+    ),
+    data={**_RECIPE.data, "dupe_factor": 1, "heldout_share": 0.01},
+    training=_TRAINING,
+    finetuning=_FINETUNING
+    | parse_flags(
+      "max_seq_length=64 learning_rate=1e-3 num_train_epochs=1 "
+      "max_train_examples=10000 max_eval_examples=2000"
+    ),
+    # After an epoch of 9,888 rows of MNLI, a third of the models is within
+    # three points of its most frequent class; three epochs would cost as much
+    # time as all else.
+    tasks=["SST-2"],
+    steps=1600,
+    # For tables with large models.
+    step_shares={"11": 0.25, **dict.fromkeys("2 8 12 13".split(), 0.5)},
+    embedding_sizes={64: 32, 128: 64, 256: 96, 768: 128},
+    hidden_sizes={768: 128, 1024: 128, 2048: 192, 4096: 256, 6144: 384},
+    layers={12: 4, 24: 8},
+    head_size=16,
+  ),
+  # Not yet run: the rates and the steps, 0.33 billion tokens, are a guess.
+  "gpu": Scale(
+    model=parse_flags("max_position_embeddings=128 vocab_size=30000"),
+    data={**_RECIPE.data, "max_seq_length": 128, "heldout_share": 0.01},
+    training=_TRAINING
+    | parse_flags(
+      "train_batch_size=256 eval_batch_size=256 precision=mixed_bfloat16"
+    ),
+    finetuning=_FINETUNING
+    | parse_flags("max_seq_length=128 learning_rate=2.5e-4 num_train_epochs=3"),
+    tasks=PAPER_TASKS,
+    steps=10_000,
+    step_shares={},
+    embedding_sizes={64: 64, 128: 128, 256: 256, 768: 512},
+    hidden_sizes={768: 512, 1024: 768, 4096: 1024},
+    layers={12: 12, 24: 24},
+    head_size=64,
+    learning_rates=(0.0005, 0.001, 0.002),
+  ),
+}
