@@ -202,7 +202,6 @@ _SMALL_BUDGET = Recipe(
   },
   hardware="two CPU cores with bfloat16",
   expected_time="8.9 minutes, measured",
-  expected="masked LM loss 3.722 nats, sentence order 0.556",
   run="python -m tools.quickstart",
 )
 # For the lowest loss after ten minutes of one card: the settings of
@@ -242,7 +241,19 @@ RECIPES: Mapping[str, Recipe] = {
     _BASE_CPU,
     _SMALL_BUDGET,
     _H100_10MIN,
-    # That of tools.quickstart, which sets the steps that fit its minutes.
-    dataclasses.replace(_SMALL_BUDGET, name="quickstart"),
+    # That of tools.quickstart, which sets the steps that fit its minutes. Its
+    # documents are docstrings, most of them short enough.
+    dataclasses.replace(
+      _SMALL_BUDGET,
+      name="quickstart",
+      settings={
+        **_SMALL_BUDGET.settings,
+        "num_train_steps": 7300,
+        "num_warmup_steps": 730,
+      },
+      data={**_SMALL_BUDGET.data, "short_seq_prob": 0.0},
+      expected_time="7.7 minutes, measured",
+      expected="masked LM loss 3.496 nats, sentence order 0.712",
+    ),
   )
 }

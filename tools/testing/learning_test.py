@@ -1,13 +1,16 @@
-"""A training of half a minute learns what its text has to teach."""
+"""Trainings of half a minute and of a minute learn what their texts teach."""
 
 from __future__ import annotations
 
 import json
 import math
+import pathlib
+from typing import Sequence
 
 import numpy as np
 
 from official_albert import run_logs
+from official_albert.tasks.pretraining import recipes
 from official_albert.tools.testing import many_commands
 
 # Each text counts on through them, so the words beside a masked one tell it,
@@ -50,17 +53,43 @@ _COMMANDS = (
 )
 
 
+def _evaluations(folder: pathlib.Path, commands: Sequence[str]):
+  for command in commands:
+    program, *flags = command.split()
+    many_commands.run(program, [flags], cwd=str(folder))
+  return run_logs.read_metrics(str(folder / "run"), "eval")
+
+
 def test_masked_words_and_the_order_of_sentences_are_learned(tmp_path):
   rng = np.random.default_rng(0)
   text = "\n".join(_document(rng) for _ in range(400))
   (tmp_path / "corpus.txt").write_text(text)
   (tmp_path / "config.json").write_text(json.dumps(_SIZES))
-  for command in _COMMANDS:
-    program, *flags = command.split()
-    many_commands.run(program, [flags], cwd=str(tmp_path))
-  first, last = run_logs.read_metrics(str(tmp_path / "run"), "eval")
+  first, last = _evaluations(tmp_path, _COMMANDS)
   assert first["masked_lm_loss"] > math.log(len(_WORDS))
   # One seed gave 0.33 in all; with half as many steps, four seeds gave 0.44 to
   # 0.92 for masked words and 0.01 to 0.15 for the order.
   assert last["masked_lm_loss"] < 0.5
   assert last["sentence_order_loss"] < 0.25
+
+
+def test_a_tenth_of_the_quickstart_learns_real_text(tmp_path):
+  data = recipes.get_recipe("quickstart").data
+  data_flags = " ".join(f"--{name}={value}" for name, value in data.items())
+  last = _evaluations(
+    tmp_path,
+    (
+      "gather_corpus --output_file=corpus.txt",
+      "train_vocabulary --input_files=corpus.txt --output_dir=. "
+      "--vocab_size=8000",
+      "create_pretraining_data --input_files=corpus.txt --output_dir=records "
+      f"--spm_model_file=tokenizer.model {data_flags}",
+      "run_pretraining --recipe=quickstart --input_dir=records --model_dir=run "
+      "--num_train_steps=600 --num_warmup_steps=60 --eval_steps=600 "
+      "--save_checkpoints_steps=600",
+    ),
+  )[-1]
+  # One seed gave 4.54 nats and 60%, and 5.39 and 48% without
+  # --init_neighbor_attention.
+  assert last["masked_lm_loss"] < 4.75
+  assert last["sentence_order_accuracy"] > 0.55
