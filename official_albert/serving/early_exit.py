@@ -75,7 +75,7 @@ def model_of_layers(model: Any) -> Any:
     def encoder(x, mask, rows=None, **unused):
       each = blocks.config.inner_group_num
       part = tf.shape(mask)[0] // blocks.config.num_hidden_layers
-      outputs = blocks(x[:part], mask[:part])
+      outputs = blocks.every_output(x[:part], mask[:part])
       hidden = tf.concat(outputs[each - 1 :: each], 0)
       return [hidden if rows is None else tf.gather(hidden, rows, batch_dims=1)]
 

@@ -7,8 +7,8 @@ would be copied with each graph that contains them, which takes seconds and ten
 times their memory; and oneDNN would pack them for the number of tokens of the
 first request, which slows all other requests.
 
-Letters: B batch, S sequence, R = B * S rows, N heads, D head size, H hidden,
-I intermediate, Q requested positions.
+Letters: B batch, S sequence, R = B * S rows, C computed rows, N heads, D head
+size, H hidden, I intermediate, Q requested positions.
 """
 
 from __future__ import annotations
@@ -106,11 +106,53 @@ class FrozenBlocks(tf.Module):
     rows: Optional[tf.Tensor] = None,
     num_layers: Optional[int] = None,
   ) -> list[tf.Tensor]:
-    """Returns the outputs of all blocks; see `SharedTransformerEncoder.call`.
+    """Returns a list of the last output; see `SharedTransformerEncoder.call`.
 
-    The model cannot be trained, and always applies all layers.
+    The model cannot be trained, and always applies all layers. Padding at the
+    end of a sequence is not computed if it takes a tenth of the batch or more.
+
+    Deviation: the outputs of such padding are 0 then; the original's are those
+    of a token of padding.
     """
     del training, dropout_seed, num_layers
+    width = self.config.hidden_size
+    batch, length = tf.unstack(tf.shape(mask))
+    # All positions before the last token, so that a mask with holes, or of no
+    # token, gives what the original gives.
+    computed = tf.cumsum(mask, axis=1, reverse=True) > 0  # [B, S]
+    computed |= ~tf.reduce_any(computed, axis=1, keepdims=True)
+    slots = tf.reshape(tf.where(tf.reshape(computed, [-1])), [-1])  # [C]
+
+    def encode(dtype):
+      y = tf.cast(tf.reshape(x, [-1, width]), dtype)  # [R, H]
+      padding = self.padding(mask, dtype)
+
+      def apply(y, *packing):
+        arguments = padding, batch, length, *packing
+        *before, last = range(len(self._layers))
+        for index in before:
+          y = self._apply_block(index, y, *arguments)
+        return self._apply_block(last, y, *arguments, rows)
+
+      def packed():
+        # The row of each position; that of padding is any, since attention
+        # multiplies it by 0.
+        rows_of = tf.cumsum(tf.cast(tf.reshape(computed, [-1]), tf.int32)) - 1
+        z = apply(tf.gather(y, slots), slots, rows_of)
+        if rows is None:
+          return tf.scatter_nd(slots[:, None], z, tf.shape(y, slots.dtype))
+        exists = tf.gather(computed, rows, batch_dims=1)  # [B, Q]
+        return z * tf.cast(tf.reshape(exists, [-1, 1]), dtype)
+
+      is_full = 10 * tf.size(slots) > 9 * batch * length
+      y = tf.cond(is_full, lambda: apply(y, None, None), packed)
+      count = length if rows is None else tf.shape(rows)[1]
+      return tf.cast(tf.reshape(y, [batch, count, width]), self.dtype)
+
+    return [self.in_dtype(encode)]
+
+  def every_output(self, x: tf.Tensor, mask: tf.Tensor) -> list[tf.Tensor]:
+    """Returns the outputs <float>[B, S, H] of all blocks."""
     width = self.config.hidden_size
     batch, length = tf.unstack(tf.shape(mask))
 
@@ -123,10 +165,7 @@ class FrozenBlocks(tf.Module):
         outputs.append(tf.cast(hidden, self.dtype))
       return outputs
 
-    *others, last = self.in_dtype(encode)
-    if rows is not None:
-      last = tf.gather(last, rows, batch_dims=1)  # [B, Q, H]
-    return [*others, last]
+    return self.in_dtype(encode)
 
   def padding(self, mask: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
     """Returns what is added to attention scores, <float>[B, 1, 1, S]."""
@@ -144,7 +183,7 @@ class FrozenBlocks(tf.Module):
     self, index: int, x: tf.Tensor, *others: tf.Tensor
   ) -> tf.Tensor:
     own = [tf.cast(variable, x.dtype) for variable in self._adapters[index]]
-    return self._layers[index](x, *others, *own)
+    return self._layers[index](own, x, *others)
 
   def apply_layer(
     self, layer: tf.Tensor, x: tf.Tensor, *others: tf.Tensor
@@ -165,7 +204,12 @@ class FrozenBlocks(tf.Module):
     return tf.switch_case(layer, choices)
 
   def _block_function(self, attention: Any, ffn: Any) -> Callable[..., Any]:
-    """Returns a function from <float>[R, H] to <float>[R, H], of any dtype."""
+    """Returns a function from <float>[R, H] to <float>[R, H], of any dtype.
+
+    `slots` <int64>[C] and `rows_of` <int32>[R] are given where only C of the R
+    rows are computed: which ones, and where each of the R rows is. With `rows`
+    <int32>[B, Q], the result has only these positions, <float>[B * Q, H].
+    """
     width = self.config.hidden_size
     heads = self.config.num_attention_heads
     qkv_dense = _Dense(
@@ -177,10 +221,16 @@ class FrozenBlocks(tf.Module):
     ffn_output = _Dense(self.dtype, ffn.output_dense)
     ffn_norm = _LayerNorm(ffn.layer_norm)
 
-    def block(x, padding, batch, length, *own):
+    def block(
+      own, x, padding, batch, length, slots=None, rows_of=None, rows=None
+    ):
       qkv = qkv_dense(x, own[:2])
+      if rows_of is not None:
+        qkv = tf.gather(qkv, rows_of)
       qkv = tf.reshape(qkv, [batch, length, 3, heads, width // heads])
       q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # [B, N, S, D]
+      if rows is not None:
+        q = tf.gather(q, rows, axis=2, batch_dims=1)  # [B, N, Q, D]
       scale = tf.constant(q.shape[-1] ** -0.5, x.dtype)
       scores = tf.matmul(q, k, transpose_b=True) * scale + padding
       # As a matrix, because TensorFlow's optimizer does not know the rank of
@@ -189,6 +239,11 @@ class FrozenBlocks(tf.Module):
       probs = tf.nn.softmax(tf.reshape(scores, [-1, shape[3]]))
       context = tf.matmul(tf.reshape(probs, shape), v)  # [B, N, S, D]
       context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width])
+      if rows is not None:
+        at = tf.reshape(rows + length * tf.range(batch)[:, None], [-1])
+        x = tf.gather(x, at if rows_of is None else tf.gather(rows_of, at))
+      elif slots is not None:
+        context = tf.gather(context, slots)
       x = attention_norm(output_dense(context, own[2:4]), x)
       y = self._activation(intermediate(x, own[4:6]))  # [R, I]
       return ffn_norm(ffn_output(y, own[6:]), x)

@@ -56,20 +56,50 @@ def _frozen(model):
 )
 def test_it_equals_the_model(changes):
   model = _model(**changes)
-  expected, got = model(_FEATURES), _frozen(model)(_FEATURES)
-  for name in ("sequence_output", "pooled_output"):
-    # Sums of at most 14 numbers of size 1, in another order.
-    np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=2e-5)
+  _compare(model, _frozen(model), _FEATURES["input_mask"])
+
+
+def _compare(model, frozen, mask, is_padding=None):
+  """Compares outputs; those of padding, not input_mask 0, are 0."""
+  features = {**_FEATURES, "input_mask": mask}
+  expected, got = model(features), frozen(features)
+  is_padding = mask == 0 if is_padding is None else is_padding
+  sequence = tf.where(is_padding[..., None], 0.0, expected["sequence_output"])
+  # Sums of at most 14 numbers of size 1, in another order.
+  exact = {"rtol": 0, "atol": 2e-5}
+  np.testing.assert_allclose(got["sequence_output"], sequence, **exact)
+  pooled = expected["pooled_output"]
+  np.testing.assert_allclose(got["pooled_output"], pooled, **exact)
+
+
+def test_only_padding_at_the_end_is_not_computed():
+  model = _model()
+  frozen = _frozen(model)
+  mask = [[0, 1, 0, 1, 1, 0, 0], [0] * 7, [0, 0, 0, 0, 0, 1, 1]]
+  is_padding = np.zeros([3, 7], bool)
+  is_padding[0, 5:] = True
+  # 19 of 21 positions are computed: more than nine tenths, so all are.
+  _compare(model, frozen, tf.constant(mask), np.zeros([3, 7], bool))
+  mask[2], is_padding[2, 3:] = [1, 1, 1, 0, 0, 0, 0], True
+  _compare(model, frozen, tf.constant(mask), is_padding)
+  mask[0], is_padding[0, 1:] = [1, 0, 0, 0, 0, 0, 0], True
+  _compare(model, frozen, tf.constant(mask), is_padding)
 
 
 def test_optional_features_and_chosen_positions():
   model, positions = _model(), tf.constant([[5, 2], [0, 6], [1, 1]])
   features = {"input_ids": _FEATURES["input_ids"]}
-  expected = model(features, output_positions=positions)
-  got = _frozen(model)(features, output_positions=positions)
-  assert got["sequence_output"].shape == (3, 3, 10)
-  for name in ("sequence_output", "pooled_output"):
-    np.testing.assert_allclose(got[name], expected[name], rtol=0, atol=2e-5)
+  frozen = _frozen(model)
+  for inputs in (features, _FEATURES):  # Without padding, and with it.
+    expected = model(inputs, output_positions=positions)
+    got = frozen(inputs, output_positions=positions)
+    sequence = expected["sequence_output"].numpy()
+    if inputs is _FEATURES:
+      sequence[1, 2] = 0.0  # Position 6 of two tokens.
+    exact = {"rtol": 0, "atol": 2e-5}
+    np.testing.assert_allclose(got["sequence_output"], sequence, **exact)
+    pooled = expected["pooled_output"]
+    np.testing.assert_allclose(got["pooled_output"], pooled, **exact)
 
 
 @pytest.mark.parametrize(
@@ -81,11 +111,11 @@ def test_the_graph_has_each_block_once(changes, functions):
     {"input_ids": _IDS}
   )
   graph = concrete.graph.as_graph_def()
-  assert len(graph.library.function) == functions
-  calls = [n.attr["f"].func.name for n in graph.node if "Call" in n.op]
-  assert len(calls) == 3 and len(set(calls)) == functions
-  # A server may have no XLA compiler.
   nodes = [n for f in graph.library.function for n in f.node_def]
+  calls = [n.attr["f"].func.name for n in nodes if "Call" in n.op]
+  # For batches with and without padding.
+  assert len(calls) == 2 * 3 and len(set(calls)) == 2 * functions
+  # A server may have no XLA compiler.
   for node in [*graph.node, *nodes]:
     assert "_XlaMustCompile" not in node.attr
 

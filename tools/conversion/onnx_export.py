@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from typing import Any, Callable, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 import onnx
@@ -227,13 +227,16 @@ class _Graph:
   def _encode(
     self,
     model: modeling.AlbertModel,
-    select: Callable[[str], str] = lambda x: x,
+    select: Optional[Callable[[str], str]] = None,
     options: int = 0,
   ) -> str:
     """Returns the last block's output <float>[B, S, H].
 
-    The last block computes only the positions that `select` takes of its input.
-    With `options`, the inputs are <int64>[B, options, S].
+    The last block computes only the positions that `select` takes of its input;
+    None takes all. With `options`, the inputs are <int64>[B, options, S].
+
+    Deviation: padding at the end of a sequence is not computed, and its output
+    is 0; see `serving.frozen_encoder`.
     """
     ids, mask, segments = serving.IDS
     if options:
@@ -251,26 +254,65 @@ class _Graph:
     padding = self("Unsqueeze", padding, [1, 2])  # [B, 1, 1, S]
     blocks = list(model.encoder.blocks())
     own = model.encoder.adapters_of_blocks()
+    computed, rows_of = self._computed_rows(mask)
+    x = self._take(x, computed)  # [C, H]
+    packing: Any = (computed, rows_of)
     for i, ((attention, ffn), pairs) in enumerate(zip(blocks, own), start=1):
       of_attention, of_ffn = ([x.numpy() for x in pair] for pair in pairs)
-      queries = select(x) if i == len(blocks) else x
-      x = self._attend(attention, x, queries, padding, of_attention)
+      queries = x
+      if select and i == len(blocks):
+        x, packing = self("Gather", x, rows_of), ()  # [B, S, H]
+        queries = select(x)
+      x = self._attend(attention, x, queries, padding, of_attention, packing)
       y = self._dense(ffn.intermediate, x, of_ffn[:2])
       y = self._activation(model.config, y)
       y = self._dense(ffn.output_dense, y, of_ffn[2:])
       x = self._norm(ffn.layer_norm, y, x)
-    return x
+    if select:
+      return x
+    is_token = self("Unsqueeze", self("Cast", mask, to=_FLOAT), [2])
+    return self("Mul", self("Gather", x, rows_of), is_token)
+
+  def _computed_rows(self, mask: str) -> tuple[str, str]:
+    """Returns which of B * S positions are computed, and where each one is.
+
+    Both are <int64>, [C] and [B, S]. All positions before the last token are
+    computed, or all positions of a sequence without any token.
+    """
+    computed = self("Greater", self("CumSum", mask, 1, reverse=1), 0)
+    none = self("Equal", self("ReduceMax", mask, [1]), 0)  # [B, 1]
+    flat = self("Reshape", self("Or", computed, none), [-1])
+    numbers = self("CumSum", self("Cast", flat, to=_INT64), 0)
+    rows_of = self("Reshape", self("Sub", numbers, 1), self("Shape", mask))
+    return self("Reshape", self("NonZero", flat), [-1]), rows_of
+
+  def _take(self, x: str, rows: str) -> str:
+    """Takes rows <int64>[C] of [B, S, H]."""
+    flat = self(
+      "Reshape", x, self("Concat", [-1], self("Shape", x, start=2), axis=0)
+    )
+    return self("Gather", flat, rows)
 
   def _attend(
-    self, layer: Any, x: str, queries: str, padding: str, own: Sequence[Any]
+    self,
+    layer: Any,
+    x: str,
+    queries: str,
+    padding: str,
+    own: Sequence[Any],
+    packing: Sequence[str],
   ) -> str:
-    """Applies a `SelfAttention` with adapters to [B, S, H] at [B, Q, H]."""
+    """Applies a `SelfAttention` with adapters to [B, S, H] at [B, Q, H].
+
+    With `packing`, of `_computed_rows`, all are [C, H].
+    """
     parts: Any = [()] * 3  # Of query, key and value.
     if own:
       parts = [(own[0], b) for b in np.split(own[1], 3, axis=1)]
     width, heads = layer.config.hidden_size, layer.config.num_attention_heads
 
     def split(y, *perm):
+      y = self("Gather", y, packing[1]) if packing else y
       y = self("Reshape", y, [0, 0, heads, width // heads])
       return self("Transpose", y, perm=perm)
 
@@ -281,6 +323,7 @@ class _Graph:
     probs = self("Softmax", self("Add", scores, padding), axis=-1)
     y = self("Transpose", self("MatMul", probs, v), perm=[0, 2, 1, 3])
     y = self("Reshape", y, [0, 0, width])
+    y = self._take(y, packing[0]) if packing else y
     y = self._dense(layer.output_dense, y, own[2:])
     return self._norm(layer.layer_norm, y, queries)
 
