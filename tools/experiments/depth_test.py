@@ -1,4 +1,4 @@
-"""The numbers of each depth are measured and drawn."""
+"""The numbers of each depth are measured."""
 
 from __future__ import annotations
 
