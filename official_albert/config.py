@@ -15,6 +15,9 @@ from official_albert.settings import setting
 SHARING = ("all", "attention", "ffn", "none")
 ACTIVATIONS = ("gelu", "gelu_erf", "relu", "tanh", "linear")
 
+# Of `AlbertConfig`, with defaults that are those of every release.
+OWN_KEYS = ("sharing", "always_project_embedding", "adapter_rank")
+
 # Far above every published model: a larger value is a mistake, and building its
 # model would take hours or all memory. The deepest one has 1,000 blocks
 # (DeepNet, arXiv 2203.00555).
@@ -98,7 +101,7 @@ class AlbertConfig:
   always_project_embedding: bool = False
   # Rank R of the differences between the applications of a shared block (LoRA,
   # see modeling/adapters.py); 0 for none, as in every release.
-  adapter_rank: int = setting(0, least=0)
+  adapter_rank: int = setting(0, least=0, most=1024)
 
   def __post_init__(self):
     settings.check(self)
@@ -123,11 +126,6 @@ class AlbertConfig:
       raise ValueError(
         f"adapter_rank {self.adapter_rank} is for layers that share all their "
         f"weights, but sharing is {self.sharing!r}: choose all, or rank 0."
-      )
-    if self.adapter_rank > self.hidden_size:
-      raise ValueError(
-        f"adapter_rank {self.adapter_rank} exceeds hidden_size "
-        f"{self.hidden_size}: choose a lower one, of which few suffice."
       )
     if self.parameter_count() > _MOST_PARAMETERS:
       raise ValueError(
@@ -183,12 +181,9 @@ class AlbertConfig:
   def to_dict(self) -> dict[str, Any]:
     """Returns JSON values, without defaults of keys that no release has."""
     values = dataclasses.asdict(self)
-    if self.sharing == "all":
-      del values["sharing"]
-    if not self.always_project_embedding:
-      del values["always_project_embedding"]
-    if not self.adapter_rank:
-      del values["adapter_rank"]
+    for name in OWN_KEYS:
+      if values[name] == getattr(AlbertConfig, name):
+        del values[name]
     return values
 
   def to_json_file(self, path: str) -> None:

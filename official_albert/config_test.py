@@ -126,7 +126,10 @@ def test_keys_without_effect_are_ignored():
     ({"always_project_embedding": 1}, "is 1, but must be true or false"),
     ({"adapter_rank": -1}, "adapter_rank is -1, but must be from 0 to"),
     ({"adapter_rank": 2.5}, "adapter_rank is 2.5, but must be an integer"),
-    ({"adapter_rank": 769}, "adapter_rank 769 exceeds hidden_size 768: choose"),
+    (
+      {"adapter_rank": 1025},
+      "adapter_rank is 1025, but must be from 0 to 1024",
+    ),
     ({"adapter_rank": 2, "sharing": "ffn"}, "rank 2 .* sharing is 'ffn': choo"),
   ],
 )

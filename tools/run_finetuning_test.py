@@ -246,7 +246,7 @@ _REFUSALS = [
     ],
     "freeze_encoder would keep random weights",
   ),
-  (["--adapter_rank=25"], "adapter_rank 25 exceeds hidden_size 24: choose"),
+  (["--adapter_rank=1025"], "adapter_rank is 1025, but must be from 0 to"),
 ]
 _PAIRS = [f"--{split}_file=F/pairs.tsv" for split in _SPLITS]
 _FOREIGN = ["--train_file=F/foreign.tsv", "--dev_file=F/foreign.tsv"]

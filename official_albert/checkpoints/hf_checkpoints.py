@@ -21,6 +21,7 @@ import safetensors.numpy
 import tensorflow  # noqa: F401  It registers NumPy's dtype bfloat16.
 from typing_extensions import TypedDict
 
+from official_albert import config as config_lib
 from official_albert import files, modeling
 from official_albert import labels as labels_lib
 from official_albert.checkpoints import (
@@ -93,8 +94,7 @@ _FIXED: Mapping[str, Any] = {
 _SAME = tuple(
   field.name
   for field in dataclasses.fields(modeling.AlbertConfig)
-  if field.name
-  not in ("hidden_act", "sharing", "always_project_embedding", "adapter_rank")
+  if field.name not in ("hidden_act", *config_lib.OWN_KEYS)
 )
 # Of those with one value.
 _WRITTEN = ("layer_norm_eps", "position_embedding_type", "model_type")

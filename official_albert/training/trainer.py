@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import distribution, modeling, runs
+from official_albert import distribution, runs
 from official_albert.train_config import TrainConfig
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training import (
@@ -378,13 +378,9 @@ class Trainer:
 def _build(task: objective.Task, config: TrainConfig) -> tf.keras.Model:
   """Returns a new model, whose encoder is frozen if the settings say so."""
   model = task.build_model()
-  shared = (
-    modeling.FactorizedEmbedding,
-    modeling.SelfAttention,
-    modeling.FeedForward,
-  )
-  for layer in model.submodules if config.freeze_encoder else ():
-    if isinstance(layer, shared):
+  if config.freeze_encoder:
+    albert = model.albert
+    for layer in (albert.embedding, *albert.encoder.sublayers):
       layer.trainable = False
   return model
 
