@@ -207,8 +207,7 @@ def test_two_systems_are_fine_tuned(
   systems = ["hf_finetuned", "hf_frozen"]
   if task == "text_embedding":
     systems = ["st_finetuned"]
-  library = turns.SYSTEMS[systems[0]].program.removesuffix("_finetuning")
-  python = pathlib.Path(peer_python(library))
+  python = pathlib.Path(peer_python(turns.SYSTEMS[systems[0]].variant))
   monkeypatch.setattr(turns, "PEERS_DIR", python.parents[2])
   run = toy_runs.write_pretrained(str(tmp_path / "run"))
   lines = [json.dumps(_row(task, i % 3 == 1)) + "\n" for i in range(48)]

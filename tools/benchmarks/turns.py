@@ -150,9 +150,9 @@ SYSTEMS = {
     "huggingface", "sdpa", settings={"dtype": "bfloat16"}
   ),
   # Of finetuning; see the program.
-  "hf_finetuned": System("huggingface_finetuning"),
-  "hf_frozen": System("huggingface_finetuning", "frozen"),
-  "st_finetuned": System("sentence_transformers_finetuning"),
+  "hf_finetuned": System("finetuning", "huggingface"),
+  "hf_frozen": System("finetuning", "huggingface frozen"),
+  "st_finetuned": System("finetuning", "sentence_transformers"),
 }
 DEFAULTS = {
   "step": ["official_albert"],

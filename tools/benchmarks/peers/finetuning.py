@@ -1,10 +1,11 @@
-"""Fine-tunes Hugging Face's ALBERT in PyTorch, as a run of this project does.
+"""Fine-tunes ALBERT in PyTorch, as a run of this project does.
 
 The argument is a JSON object that `tools.benchmarks.finetuning` makes. Model,
-loss and dropout are the library's; AdamW, the rates and windows sorted by
-length are as in tools.run_finetuning. With the `variant` "frozen", the
-projection from E to H, which the library always has, is not trained. Runs in a
-separate virtual environment; see `protocol`.
+loss and dropout are those of transformers, or of sentence-transformers for
+embeddings; AdamW, the rates and windows sorted by length are as in
+tools.run_finetuning. With the `variant` "huggingface frozen", the projection
+from E to H, which the library always has, is not trained. Runs in a separate
+virtual environment; see `protocol`.
 """
 
 from __future__ import annotations
@@ -23,28 +24,16 @@ import transformers
 _EVAL_BATCH = 64
 
 
+# Of the rows of a batch: the loss, or the outputs.
+Function = Callable[[list[dict]], Any]
+
+
 def main(text: str) -> None:
-  """Trains a classifier."""
+  """Trains, and writes the outputs for each split after each evaluation."""
   x = types.SimpleNamespace(**json.loads(text))
-  model = _make_model(x)
-  train(
-    x,
-    model,
-    lambda rows: model(**_batch(x, rows)).loss,
-    lambda rows: _logits(x, model, rows),
-  )
-
-
-def train(
-  x: Any,
-  model: Any,
-  loss_of: Callable[[list[dict]], torch.Tensor],
-  outputs_of: Callable[[list[dict]], np.ndarray],
-) -> None:
-  """Trains, and writes the outputs for each split after each evaluation.
-
-  Both functions get the rows of a batch.
-  """
+  torch.manual_seed(x.seed)
+  make = _embedding if x.form else _classifier
+  model, loss_of, outputs_of = make(x)
   splits = json.loads(pathlib.Path(x.rows).read_text("utf-8"))
   train_rows = splits.pop("train")
   optimizer, schedule = _make_optimizer(x, model)
@@ -69,9 +58,7 @@ def train(
   np.savez(x.output_file, **found)
 
 
-def _in_batches(
-  rows: list[dict], outputs_of: Callable[[list[dict]], np.ndarray]
-) -> np.ndarray:
+def _in_batches(rows: list[dict], outputs_of: Function) -> np.ndarray:
   """Returns the outputs of rows, computed in batches of similar lengths."""
   order = sorted(range(len(rows)), key=lambda i: _length(rows[i]))
   found: dict[int, np.ndarray] = {}
@@ -82,9 +69,8 @@ def _in_batches(
   return np.stack([found[i] for i in range(len(rows))])
 
 
-def _make_model(x: Any) -> Any:
-  """Returns the model, whose head is random."""
-  torch.manual_seed(x.seed)
+def _classifier(x: Any) -> tuple[Any, Function, Function]:
+  """Returns a model, whose head is random, its loss and its outputs."""
   kind = "Token" if x.is_tagging else "Sequence"
   model = getattr(transformers, f"AlbertFor{kind}Classification")
   model = model.from_pretrained(
@@ -94,10 +80,52 @@ def _make_model(x: Any) -> Any:
     attention_probs_dropout_prob=x.albert_dropout,
     classifier_dropout_prob=x.classifier_dropout,
   )
-  if x.variant == "frozen":
+  if x.variant.endswith("frozen"):
     projection = model.albert.encoder.embedding_hidden_mapping_in
     projection.requires_grad_(False)
-  return model
+
+  def outputs_of(rows: list[dict]) -> np.ndarray:
+    """Returns <float32>[N, C], or [N, S, C] for tags."""
+    logits = model(**_batch(x, rows)).logits.numpy()
+    if x.is_tagging:
+      padding = x.max_seq_length - logits.shape[1]
+      logits = np.pad(logits, [(0, 0), (0, padding), (0, 0)])
+    return logits * x.std + x.mean
+
+  return model, lambda rows: model(**_batch(x, rows)).loss, outputs_of
+
+
+def _embedding(x: Any) -> tuple[Any, Function, Function]:
+  """Returns a model of sentence-transformers, its loss and its outputs."""
+  import sentence_transformers
+  from sentence_transformers.sentence_transformer import losses, modules
+
+  encoder = modules.Transformer(x.model, max_seq_length=x.max_seq_length)
+  width = encoder.get_embedding_dimension()
+  model = sentence_transformers.SentenceTransformer(
+    modules=[encoder, modules.Pooling(width, pooling_mode=x.pooling)],
+    device="cpu",
+  )
+  kind = losses.MultipleNegativesRankingLoss
+  if x.form == "scores":
+    kind = losses.CoSENTLoss
+  loss = kind(model, scale=x.similarity_scale)
+
+  def texts(rows: list[dict]) -> list[dict]:
+    """Returns the inputs of the first texts of rows, and so on."""
+    count = range(len(rows[0]["input_ids"]))
+    return [_inputs([row["input_ids"][k] for row in rows]) for k in count]
+
+  def loss_of(rows: list[dict]) -> torch.Tensor:
+    scores = torch.tensor([row["label_ids"] for row in rows])
+    return loss(texts(rows), scores)
+
+  def outputs_of(rows: list[dict]) -> np.ndarray:
+    """Returns <float32>[N, K, H]."""
+    vectors = [model(y)["sentence_embedding"].numpy() for y in texts(rows)]
+    return np.stack(vectors, 1)
+
+  return model, loss_of, outputs_of
 
 
 def _make_optimizer(x: Any, model: Any) -> tuple[Any, Any]:
@@ -137,33 +165,36 @@ def _length(row: dict) -> int:
   return max(map(len, ids)) if isinstance(ids[0], list) else len(ids)
 
 
+def _pad(lists: list[list[int]]) -> torch.Tensor:
+  tensors = [torch.tensor(ids) for ids in lists]
+  return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
+
+
+def _inputs(ids: list[list[int]]) -> dict[str, torch.Tensor]:
+  """Returns padded inputs of single texts."""
+  padded = _pad(ids)
+  # The padding is id 0, which no text has.
+  mask = (padded != 0).long()
+  segments = torch.zeros_like(padded)
+  return {
+    "input_ids": padded,
+    "attention_mask": mask,
+    "token_type_ids": segments,
+  }
+
+
 def _batch(x: Any, rows: list[dict]) -> dict[str, torch.Tensor]:
   """Returns padded inputs, and labels as the model takes them."""
-
-  def pad(name: str) -> torch.Tensor:
-    lists = [torch.tensor(row[name]) for row in rows]
-    return torch.nn.utils.rnn.pad_sequence(lists, batch_first=True)
-
   if x.is_tagging:
-    labels = pad("label_ids") - 1  # 0 is no tag.
+    labels = _pad([row["label_ids"] for row in rows]) - 1  # 0 is no tag.
     labels[labels < 0] = -100
   else:
     labels = torch.tensor([row["label_ids"] for row in rows])
     if labels.is_floating_point():
       labels = (labels - x.mean) / x.std
-  found = {"input_ids": pad("input_ids"), "token_type_ids": pad("segment_ids")}
-  # The padding is id 0, which no text has.
-  mask = (found["input_ids"] != 0).long()
-  return {**found, "attention_mask": mask, "labels": labels}
-
-
-def _logits(x: Any, model: Any, rows: list[dict]) -> np.ndarray:
-  """Returns <float32>[N, C], or [N, S, C] for tags."""
-  logits = model(**_batch(x, rows)).logits.numpy()
-  if x.is_tagging:
-    padding = x.max_seq_length - logits.shape[1]
-    logits = np.pad(logits, [(0, 0), (0, padding), (0, 0)])
-  return logits * x.std + x.mean
+  segments = _pad([row["segment_ids"] for row in rows])
+  inputs = _inputs([row["input_ids"] for row in rows])
+  return {**inputs, "token_type_ids": segments, "labels": labels}
 
 
 if __name__ == "__main__":
