@@ -194,6 +194,78 @@ def _depth_at_test_time() -> Sequence[_Panel]:
   return panels
 
 
+# What the page calls the systems of tools.benchmark serving.
+_SERVED = {
+  "saved_model": "SavedModel, `tf.saved_model.load`",
+  "c_api": "the same by the C library",
+  "onnxruntime": "`--format=onnx`, ONNX Runtime",
+  "onnxruntime_optimized": "Hugging Face, ONNX Runtime, its optimizer",
+  "openvino": "Hugging Face, OpenVINO",
+  "hf_eager": "Hugging Face, PyTorch, eager",
+  "hf_sdpa": "Hugging Face, PyTorch, sdpa",
+  "hf_compiled": "Hugging Face, `torch.compile`",
+  "saved_model_bfloat16": "SavedModel, bfloat16",
+  "c_api_bfloat16": "the same by the C library, bfloat16",
+  "openvino_bfloat16": "Hugging Face, OpenVINO, bfloat16",
+  "hf_sdpa_bfloat16": "Hugging Face, PyTorch, bfloat16",
+  "onnxruntime_int8": "`--format=onnx`, ONNX Runtime, int8",
+  "onnxruntime_optimized_int8": "Hugging Face, ONNX Runtime, int8",
+  "openvino_int8": "Hugging Face, OpenVINO, int8",
+}
+
+
+def _milliseconds(system: str) -> dict[str, float]:
+  """Returns medians by the size of requests, such as "8 x 128"."""
+  found = {}
+  for case in _read("serving.json")["systems"][system]["cases"]:
+    name = "{batch_size} x {max_seq_length}".format(**case)
+    name += ", padded" * case["padded"]
+    found[name] = statistics.median(case["milliseconds"])
+  return found
+
+
+@_table
+def _serving() -> _Table:
+  sizes = ["1 x 32", "32 x 32", "32 x 32, padded", "1 x 128", "8 x 128"]
+  rows = []
+  for system, name in _SERVED.items():
+    found = _read("serving.json")["systems"].get(system)
+    if not found:
+      continue
+    times, gib = _milliseconds(system), 2**30
+    difference = max(case["difference"] for case in found["cases"])
+    rows.append(
+      [
+        name,
+        f"{statistics.median(found['first_seconds']):.1f}",
+        f"{statistics.median(found['first_bytes']) / gib:.2f}",
+        *(f"{times[x]:,.0f}" if x in times else "" for x in sizes),
+        f"{difference:.1g}",
+      ]
+    )
+  columns = ["", "first answer, s", "GiB", *sizes, "difference"]
+  return columns, rows
+
+
+@_picture("results/serving.png")
+def _serving_picture() -> Sequence[_Panel]:
+  systems = _read("serving.json")["systems"]
+  rounded = {x: "8" in x or "16" in x for x in _SERVED if x in systems}
+  panels = []
+  for title, low in (("float32", False), ("bfloat16 and int8", True)):
+    lines = []
+    names = [x for x, is_low in rounded.items() if is_low == low]
+    for color, system in enumerate(names):
+      times, sizes = _milliseconds(system), (1, 8, 32)
+      y = [times[f"{size} x 32"] / size for size in sizes]
+      label = _SERVED[system].replace("`", "")
+      style = "o--" if "Hugging" in label else "o-"
+      lines.append(_Line(label, sizes, y, style, f"C{color}"))
+    title = f"milliseconds a sequence of 32 tokens, {title}"
+    panels.append(_Panel(title, "sequences in a request", lines))
+  return panels
+
+
 def _entries() -> Mapping[str, Callable[[], _Table]]:
   """Returns the tables of the JSON files, by name."""
   found = {}

@@ -74,7 +74,7 @@ _FORMAT = flags.DEFINE_enum(
   "saved_model",
   ["saved_model", "tflite", "onnx"],
   "tflite and onnx: a folder with model.tflite or model.onnx, which takes ids; "
-  "see docs/tflite.md and docs/onnx.md.",
+  "see docs/tflite_onnx.md.",
 )
 _QUANTIZATION = flags.DEFINE_enum(
   "quantization",

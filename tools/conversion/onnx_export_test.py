@@ -24,7 +24,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 
 from official_albert.tools.conversion import onnx_export
 
-_PAGE = pathlib.Path(__file__).parents[2] / "docs/onnx.md"
+_PAGE = pathlib.Path(__file__).parents[2] / "docs/tflite_onnx.md"
 _TASKS = {
   "classification": "text_classification",
   "regression": "text_regression",
@@ -232,8 +232,9 @@ def test_the_python_of_the_page(tmp_path):
     *("albert_config.json", "export.json", "labels.txt"),
     *("model.onnx", "tokenizer.model"),
   ]
-  (page,) = re.findall(r"```python\n(.*?)```", _PAGE.read_text("utf-8"), re.S)
-  page = page.replace('"portable/', f'"{tmp_path}/portable/')
+  page = _PAGE.read_text("utf-8")
+  shared, code, _ = re.findall(r"```python\n(.*?)```", page, re.S)
+  page = (shared + code).replace('"portable"', f'"{tmp_path}/portable"')
   texts = ["A cold  d\u00e1y", "", "day 1, day 22, house, sea, a warm day"]
   done = many_commands.start(
     "-I", "-c", _CLIENT, input=json.dumps([page, texts])

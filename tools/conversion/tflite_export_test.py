@@ -19,7 +19,7 @@ from official_albert.inference import source as source_lib
 from official_albert.tools.conversion import export_check, tflite_export
 from official_albert.tools.testing import toy_runs
 
-_PAGE = pathlib.Path(__file__).parents[2] / "docs/tflite.md"
+_PAGE = pathlib.Path(__file__).parents[2] / "docs/tflite_onnx.md"
 # Most of the file are shared weights; the exact GELU is one operation.
 _CONFIG = AlbertConfig(
   vocab_size=97,
@@ -138,9 +138,10 @@ def test_the_python_of_the_page(tmp_path, monkeypatch, quantization, tolerance):
   ]
   record = json.loads(pathlib.Path("phone/export.json").read_text())
   assert (record["format"], record["sequence_length"]) == ("tflite", 11)
-  (code,) = re.findall(r"```python\n(.*?)```", _PAGE.read_text("utf-8"), re.S)
+  page = _PAGE.read_text("utf-8").replace('"portable"', '"phone"')
+  shared, _, code = re.findall(r"```python\n(.*?)```", page, re.S)
   names: dict[str, Any] = {}
-  exec(code, names)
+  exec(shared + code, names)
   model = official_albert.load("run", max_seq_length=11)
   for text in ("A cold  d\u00e1y", "", "day 1, day 22, house, sea, a warm day"):
     label, probabilities = names["classify"](text)
