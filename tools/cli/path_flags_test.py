@@ -31,12 +31,13 @@ _NO_PATHS = {
     "text_column topology tpu"
   ),
   "numbers": (
-    "embedding_depths embedding_dims gradient_accumulation_steps phase_steps "
-    "random_depths train_batch_size"
+    "batch_sizes embedding_depths embedding_dims gradient_accumulation_steps "
+    "lengths masked_lm_prob phase_layers phase_steps random_depths "
+    "train_batch_size"
   ),
   "text": (
-    "beam_options context finetuning_flags label_separator options passage "
-    "pretraining_flags question text text_a text_b"
+    "beam_options context downstream_flags finetuning_flags label_separator "
+    "options passage pretraining_flags question text text_a text_b"
   ),
 }
 
