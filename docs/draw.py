@@ -173,6 +173,19 @@ def _fine_tuning() -> _Table:
   return columns.split("|"), rows
 
 
+@_table
+def _training_step() -> _Table:
+  beside = _read("training_step.json")["beside_hugging_face"]
+  rows = []
+  for name, systems in beside.items():
+    kind, _, rounds = name.rpartition(", ")
+    if rounds == "five rounds of one step":
+      ours, peer = (systems[x]["ms"] for x in ("ours", "hf"))
+      ratios = printing.spread([b / a for a, b in zip(ours, peer)], ".2f")
+      rows.append([kind, *(_cell(x, ",.0f") for x in (ours, peer)), ratios])
+  return ["", "official_albert", "Hugging Face", "times as fast"], rows
+
+
 @_picture("results/depth_at_test_time.png")
 def _depth_at_test_time() -> Sequence[_Panel]:
   depth, panels = "mean number of layers", []
@@ -226,7 +239,8 @@ def _milliseconds(system: str) -> dict[str, float]:
 
 @_table
 def _serving() -> _Table:
-  sizes = ["1 x 32", "32 x 32", "32 x 32, padded", "1 x 128", "8 x 128"]
+  sizes = ["1 x 32", "32 x 32", "32 x 32, padded"]
+  sizes += ["1 x 128", "8 x 128", "8 x 128, padded"]
   rows = []
   for system, name in _SERVED.items():
     found = _read("serving.json")["systems"].get(system)
