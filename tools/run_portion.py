@@ -27,6 +27,7 @@ import json
 import os
 import shlex
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -83,7 +84,8 @@ _DOWNSTREAM_FLAGS = flags.DEFINE_multi_string(
 )
 _REPORT_SHARE = 0.01  # Of the documents.
 _MEASURED_STEPS = 60  # Of each phase, in loops of ten.
-_TERMINATED = 143  # What a run exits with that has saved and stopped.
+# What a run exits with that has saved and stopped, or had not begun.
+_TERMINATED = (143, -signal.SIGTERM)
 
 
 def run(
@@ -92,7 +94,7 @@ def run(
   """Runs a program unless `result` exists, for some minutes if above 0."""
   if result and files.exists(result):
     return 0
-  line = [f"--{k}={x}" if x != "" else f"--{k}" for k, x in given.items()]
+  line = [f"--{k}" if x is None else f"--{k}={x}" for k, x in given.items()]
   print(f"\n$ {command_line.PREFIX}{program} {shlex.join(line)}", flush=True)
   line = command_line.command(program, *line)
   with subprocess.Popen(line, env=machine.training_environment()) as process:
@@ -106,14 +108,18 @@ def run(
       raise
     finally:
       process.terminate()  # After SIGTERM; does nothing if it has ended.
-  if code and not (minutes and code == _TERMINATED):
+  if code and not (minutes and code in _TERMINATED):
     raise ValueError(f"tools.{program} ends with {code}: see its output above.")
   return code
 
 
-def parse(text: str) -> dict[str, Any]:
-  """Returns the values of flags in a string, by name."""
-  return dict(x.lstrip("-").partition("=")[::2] for x in shlex.split(text))
+def parse(name: str, text: str) -> dict[str, Any]:
+  """Returns the values of the flags in --NAME, by name; None has no "="."""
+  try:
+    words = [x.lstrip("-").partition("=") for x in shlex.split(text)]
+  except ValueError as error:
+    raise ValueError(f"--{name}: {error}.") from error
+  return {key: value if equals else None for key, equals, value in words}
 
 
 def write_texts(folder: str) -> None:
@@ -140,7 +146,14 @@ class Run:
 
   def __init__(self):
     self.recipe = recipe = recipes.get_recipe(_RECIPE.value)
-    self.given = parse(_PRETRAINING_FLAGS.value)
+    self.given = parse("pretraining_flags", _PRETRAINING_FLAGS.value)
+    texts = _DOWNSTREAM_FLAGS.value
+    self.downstream = [parse("downstream_flags", text) for text in texts]
+    tasks = [more.get("task") for more in self.downstream]
+    if not all(tasks) or len({*tasks}) < len(tasks):
+      raise ValueError(
+        "each --downstream_flags needs a --task=NAME of its own."
+      )
     self.folder = files.absolute(_OUTPUT_DIR.value)
     self.text, self.run, self.carry, self.measurement = (
       os.path.join(self.folder, name)
@@ -150,7 +163,10 @@ class Run:
     values = {**recipe.settings, **self.given}
     steps = str(values.get("phase_steps", values["num_train_steps"]))
     self.steps = [int(x) for x in steps.split(",")]
-    self.warmup_share = int(values["num_warmup_steps"]) / sum(self.steps)
+    whole = sum(self.steps)
+    if "num_warmup_steps" not in self.given:  # The share of the recipe.
+      whole = int(recipe.settings["num_train_steps"])
+    self.warmup_share = int(values["num_warmup_steps"]) / whole
     batches = str(values["train_batch_size"]).split(",")
     self.batches = [int(x) for x in batches] * len(self.steps)
     if len(self.steps) != len(self.lengths):
@@ -227,19 +243,30 @@ class Run:
   def unpack(self) -> None:
     """Unpacks the parts that were carried here, if there is no run."""
     parts = sorted(files.glob(os.path.join(glob.escape(self.carry), "*.of-*")))
-    if not parts or runs.list_checkpoints(self.run):
+    found = runs.list_checkpoints(self.run)
+    if not parts:
       return
-    count = int(parts[0].rpartition("-")[2])
-    if len(parts) != count:
+    name, _, count = os.path.basename(parts[0]).rpartition("-")
+    if found:
+      step, carried = runs.step_of(found[-1]), int(name.split(".")[0])
+      if carried > step:
+        raise ValueError(
+          f"{self.carry} has step {carried:,}, but {self.run} only {step:,}: "
+          "remove the latter to continue from the former."
+        )
+      return
+    if len(parts) != int(count):
       raise ValueError(
-        f"{self.carry} has {len(parts)} of {count} parts: carry all of them."
+        f"{self.carry} has {len(parts)} of {int(count)} parts: carry all."
       )
     with tempfile.TemporaryDirectory(dir=self.folder) as folder:
       packed = os.path.join(folder, "run.tar.gz")
       with open(packed, "wb") as file:
         file.writelines(map(files.read_bytes, parts))
-      with archives.unpacked(packed) as found:
-        shutil.copytree(found, self.run, dirs_exist_ok=True)
+      with archives.unpacked(packed) as packed_run:
+        files.remove_tree(self.run)  # It has no checkpoint.
+        with files.new_folder(self.run) as new:
+          shutil.copytree(packed_run, new, dirs_exist_ok=True)
 
   def pack(self, prefix: str) -> None:
     """Packs the run with one checkpoint, whose prefix is given."""
@@ -255,7 +282,8 @@ class Run:
       files.remove_tree(self.carry)
       with files.new_folder(self.carry) as new, open(packed, "rb") as file:
         for i in range(1, count + 1):
-          path = os.path.join(new, f"run.tar.gz.{i:03d}.of-{count:03d}")
+          name = f"{runs.step_of(prefix):09d}.tar.gz.{i:03d}.of-{count:03d}"
+          path = os.path.join(new, name)
           files.write_bytes(path, file.read(size))
 
   def cost(self) -> tuple[int, float]:
@@ -284,11 +312,10 @@ class Run:
     }
     run("run_pretraining", given)
     done, downstream = runs.step_of(prefix) == sum(self.steps), {}
-    for text in _DOWNSTREAM_FLAGS.value if done else ():
-      more = parse(text)
+    for more in self.downstream if done else ():
       folder = os.path.join(self.folder, "downstream", more["task"])
-      more |= {"init_checkpoint": self.run, "output_dir": folder}
-      run("run_finetuning", more)
+      own = {"init_checkpoint": self.run, "output_dir": folder}
+      run("run_finetuning", {**more, **own})
       path = os.path.join(folder, runs.SUMMARY_FILE)
       advice = "remove its folder"
       summary = files.read_json(path, dict[str, Any], advice)
@@ -335,7 +362,7 @@ def main(_) -> None:
   this.unpack()
   this.make_records()
   this.set_steps()
-  code = this.train(this.run, this.steps, _PORTION_MINUTES.value)
+  this.train(this.run, this.steps, _PORTION_MINUTES.value)
   found = runs.list_checkpoints(this.run)
   if not found:
     raise ValueError(
@@ -347,7 +374,8 @@ def main(_) -> None:
   log_file = _LOG_FILE.value or os.path.join(this.folder, "log.jsonl")
   with open(log_file, "a", encoding="utf-8") as file:
     file.write(f"{line}\n")
-  rest = "the same command continues" if code else "the run is finished"
+  is_done = runs.step_of(found[-1]) == sum(this.steps)
+  rest = "the run is finished" if is_done else "the same command continues"
   print(f"{line}\n{rest}; to be carried: {this.carry}", flush=True)
 
 

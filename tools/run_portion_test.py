@@ -69,7 +69,7 @@ def test_a_run_is_carried_in_parts(this):
   for name in ("checkpoint", "metrics.jsonl", "best/best.json"):
     (run / name).write_text(name)
   this.pack(str(run / "model.ckpt-4"))
-  names = [f"run.tar.gz.00{i}.of-003" for i in (1, 2, 3)]
+  names = [f"000000004.tar.gz.00{i}.of-003" for i in (1, 2, 3)]
   assert sorted(x.name for x in carry.iterdir()) == names
   shutil.rmtree(run)
   this.unpack()
@@ -79,9 +79,14 @@ def test_a_run_is_carried_in_parts(this):
     *("model.ckpt-4.index", "model.ckpt-4.data-00000-of-00001"),
   }
   assert (run / "model.ckpt-4.data-00000-of-00001").read_bytes() == content
-  # A run is not replaced, and a part that lacks or is damaged is found.
+  # A run is not replaced, nor is newer work lost, and a part that lacks or is
+  # damaged is found.
   (carry / names[1]).write_bytes(b"x")
   this.unpack()
+  for part in run.glob("model.ckpt-4.*"):
+    part.rename(run / part.name.replace("-4.", "-3."))
+  with pytest.raises(ValueError, match="step 4, but .* only 3"):
+    this.unpack()
   shutil.rmtree(run)
   with pytest.raises(ValueError, match="run.tar.gz"):
     this.unpack()
@@ -127,6 +132,8 @@ def test_refusals_are_one_sentence(tmp_path):
     ([*given, "--output_dir=gs://b/x"], "--output_dir is in a bucket"),
     ([*given, out, "--recipe=x"], "--recipe=x: value should be one of", 2),
     ([*given, out, "--pretraining_flags=--phase_steps=3,4"], "has 3 phases"),
+    ([*given, out, "--pretraining_flags='x"], "pretraining_flags: No closing"),
+    ([*given, out, "--downstream_flags=--task sst2"], "needs a --task=NAME"),
   )
   many_commands.check_refusals("run_portion", cases)
   assert not (tmp_path / "out").exists()

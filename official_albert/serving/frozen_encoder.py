@@ -109,9 +109,10 @@ class FrozenBlocks(tf.Module):
     """Returns a list of the last output; see `SharedTransformerEncoder.call`.
 
     The model cannot be trained, and always applies all layers. Padding at the
-    end of a sequence is not computed if it takes a tenth of the batch or more.
+    end of a sequence is not computed if it takes a tenth of the batch or more,
+    so that a batch with little padding needs no copies.
 
-    Deviation: the outputs of such padding are 0 then; the original's are those
+    Deviation: the outputs of padding at the end are 0; the original's are those
     of a token of padding.
     """
     del training, dropout_seed, num_layers
@@ -139,15 +140,16 @@ class FrozenBlocks(tf.Module):
         # multiplies it by 0.
         rows_of = tf.cumsum(tf.cast(tf.reshape(computed, [-1]), tf.int32)) - 1
         z = apply(tf.gather(y, slots), slots, rows_of)
-        if rows is None:
-          return tf.scatter_nd(slots[:, None], z, tf.shape(y, slots.dtype))
-        exists = tf.gather(computed, rows, batch_dims=1)  # [B, Q]
-        return z * tf.cast(tf.reshape(exists, [-1, 1]), dtype)
+        return tf.gather(z, rows_of) if rows is None else z
 
       is_full = 10 * tf.size(slots) > 9 * batch * length
       y = tf.cond(is_full, lambda: apply(y, None, None), packed)
-      count = length if rows is None else tf.shape(rows)[1]
-      return tf.cast(tf.reshape(y, [batch, count, width]), self.dtype)
+      exists = computed
+      if rows is not None:
+        exists = tf.gather(computed, rows, batch_dims=1)  # [B, Q]
+      y = tf.reshape(y, tf.concat([tf.shape(exists), [width]], 0))
+      y = tf.where(exists[..., None], y, tf.zeros([], dtype))
+      return tf.cast(tf.ensure_shape(y, [None, None, width]), self.dtype)
 
     return [self.in_dtype(encode)]
 

@@ -78,8 +78,8 @@ def test_only_padding_at_the_end_is_not_computed():
   mask = [[0, 1, 0, 1, 1, 0, 0], [0] * 7, [0, 0, 0, 0, 0, 1, 1]]
   is_padding = np.zeros([3, 7], bool)
   is_padding[0, 5:] = True
-  # 19 of 21 positions are computed: more than nine tenths, so all are.
-  _compare(model, frozen, tf.constant(mask), np.zeros([3, 7], bool))
+  # 19 of 21 positions: more than nine tenths, so all are computed.
+  _compare(model, frozen, tf.constant(mask), is_padding)
   mask[2], is_padding[2, 3:] = [1, 1, 1, 0, 0, 0, 0], True
   _compare(model, frozen, tf.constant(mask), is_padding)
   mask[0], is_padding[0, 1:] = [1, 0, 0, 0, 0, 0, 0], True

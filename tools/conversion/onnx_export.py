@@ -236,7 +236,8 @@ class _Graph:
     None takes all. With `options`, the inputs are <int64>[B, options, S].
 
     Deviation: padding at the end of a sequence is not computed, and its output
-    is 0; see `serving.frozen_encoder`.
+    is 0; see `serving.frozen_encoder`. What `select` takes at such a position
+    has no meaning.
     """
     ids, mask, segments = serving.IDS
     if options:
@@ -254,9 +255,9 @@ class _Graph:
     padding = self("Unsqueeze", padding, [1, 2])  # [B, 1, 1, S]
     blocks = list(model.encoder.blocks())
     own = model.encoder.adapters_of_blocks()
-    computed, rows_of = self._computed_rows(mask)
-    x = self._take(x, computed)  # [C, H]
-    packing: Any = (computed, rows_of)
+    is_computed, rows, rows_of = self._computed_rows(mask)
+    x = self._take(x, rows)  # [C, H]
+    packing: Any = (rows, rows_of)
     for i, ((attention, ffn), pairs) in enumerate(zip(blocks, own), start=1):
       of_attention, of_ffn = ([x.numpy() for x in pair] for pair in pairs)
       queries = x
@@ -270,21 +271,24 @@ class _Graph:
       x = self._norm(ffn.layer_norm, y, x)
     if select:
       return x
-    is_token = self("Unsqueeze", self("Cast", mask, to=_FLOAT), [2])
-    return self("Mul", self("Gather", x, rows_of), is_token)
+    return self("Where", is_computed, self("Gather", x, rows_of), 0.0)
 
-  def _computed_rows(self, mask: str) -> tuple[str, str]:
-    """Returns which of B * S positions are computed, and where each one is.
+  def _computed_rows(self, mask: str) -> tuple[str, str, str]:
+    """Returns which positions are computed, and where each one is.
 
-    Both are <int64>, [C] and [B, S]. All positions before the last token are
-    computed, or all positions of a sequence without any token.
+    <bool>[B, S, 1], the same as the numbers <int64>[C] of the B * S positions,
+    and for each position the row that is computed for it, <int64>[B, S]. All
+    positions before the last token are computed, or all positions of a sequence
+    without any token.
     """
     computed = self("Greater", self("CumSum", mask, 1, reverse=1), 0)
     none = self("Equal", self("ReduceMax", mask, [1]), 0)  # [B, 1]
-    flat = self("Reshape", self("Or", computed, none), [-1])
+    computed = self("Or", computed, none)
+    flat = self("Reshape", computed, [-1])
     numbers = self("CumSum", self("Cast", flat, to=_INT64), 0)
     rows_of = self("Reshape", self("Sub", numbers, 1), self("Shape", mask))
-    return self("Reshape", self("NonZero", flat), [-1]), rows_of
+    rows = self("Reshape", self("NonZero", flat), [-1])
+    return self("Unsqueeze", computed, [2]), rows, rows_of
 
   def _take(self, x: str, rows: str) -> str:
     """Takes rows <int64>[C] of [B, S, H]."""
