@@ -167,6 +167,7 @@ def test_portions_on_other_machines_end_with_the_same_bits(tmp_path):
     return json.loads((folder / "log.jsonl").read_text().splitlines()[-1])
 
   task = f"--task=mrpc --data_dir={glue} --num_train_steps=4 --nodo_predict"
+  task += " --max_seq_length=64"
   whole = run(tmp_path / "0", f"--downstream_flags={task}")
   assert whole["step"] == 210
   assert whole["tokens"] == 140 * 8 * 64 + 70 * 4 * 128
