@@ -138,6 +138,9 @@ def test_files_of_torch_have_the_same_outputs(
       exact = expected[f"{key}-{i}"]
       assert i or np.std(exact) > 0.01
       values = [found[own_key], *(x[key] for x in exported)]
+      if exact.shape[:2] == (rows, length):  # Ours has no values of padding.
+        is_token = theirs["attention_mask"] > 0
+        exact, *values = (x[is_token] for x in (exact, *values))
       errors = [float(np.abs(value - exact).max()) for value in values]
       # Measured: 1.9e-6.
       assert max(errors) < 1e-5, (key, errors)
