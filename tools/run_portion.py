@@ -123,14 +123,33 @@ def parse(name: str, text: str) -> dict[str, Any]:
 
 
 def write_texts(folder: str) -> None:
-  """Writes the documents to train on, and those of the report."""
+  """Writes the documents to train on, and those of the report.
+
+  Raises:
+    ValueError: the folder is that of other texts, vocabulary or recipe.
+  """
+  found = data_lib.find_files(_INPUT_FILES.value)
+  # By names, sizes and weights, as folders differ between machines.
+  paths = [*found, _SPM_MODEL_FILE.value]
+  inputs = {
+    "files": [
+      [os.path.basename(x), files.stat(x)[0], found.get(x)] for x in paths
+    ],
+    "recipe": _RECIPE.value,
+  }
+  recorded = os.path.join(folder, "inputs.json")
   if files.exists(folder):
+    if files.read_json(recorded, dict[str, Any], "remove it") != inputs:
+      raise ValueError(
+        f"{folder} was made from other --input_files, --spm_model_file or "
+        "--recipe: give these, or another --output_dir."
+      )
     return
-  reader = data_lib.DocumentReader(
-    data_lib.find_files(_INPUT_FILES.value), data_lib.ReaderSettings()
-  )
+  reader = data_lib.DocumentReader(found, data_lib.ReaderSettings())
   with contextlib.ExitStack() as stack:
     new = stack.enter_context(files.new_folder(folder))
+    content = json.dumps(inputs).encode()
+    files.write_bytes(os.path.join(new, "inputs.json"), content)
     train, report = (
       stack.enter_context(open(f"{new}/{name}.txt", "w", encoding="utf-8"))
       for name in ("train", "report")
@@ -357,6 +376,7 @@ def main(_) -> None:
     raise ValueError("--output_dir is in a bucket: give a local folder.")
   this = Run()
   data_lib.find_files(_INPUT_FILES.value)
+  files.stat(_SPM_MODEL_FILE.value)
   files.check_folder(this.folder)
   files.make_folder(this.folder)
   this.unpack()

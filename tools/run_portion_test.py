@@ -27,9 +27,10 @@ def this(tmp_path, monkeypatch):
   for name, flag in _FLAGS.items():
     monkeypatch.setitem(flags.FLAGS._flags(), name, flag)
   toy_data.write_corpus(str(tmp_path / "corpus.txt"), 300)
+  (tmp_path / "any.model").write_bytes(b"any")
   values = {
     "input_files": str(tmp_path / "corpus.txt"),
-    "spm_model_file": "no.model",
+    "spm_model_file": str(tmp_path / "any.model"),
     "output_dir": str(tmp_path / "out"),
     "part_megabytes": 1,
     "pretraining_flags": "--phase_steps=7,5,3 --train_batch_size=8,8,4",
@@ -53,6 +54,10 @@ def test_each_document_is_trained_on_or_reported(this, tmp_path, monkeypatch):
   assert sorted(train + report) == sorted(x.strip() for x in whole)
   assert 0.2 < len(report) / len(whole) < 0.4 and not {*train} & {*report}
   # A text is on the same side wherever it stands.
+  run_portion.write_texts(this.text)
+  (tmp_path / "any.model").write_bytes(b"other")
+  with pytest.raises(ValueError, match="text was made from other"):
+    run_portion.write_texts(this.text)
   (tmp_path / "corpus.txt").write_text("\n\n".join(whole[::-1]) + "\n")
   run_portion.write_texts(f"{this.text}-2")
   again = pathlib.Path(f"{this.text}-2", "report.txt").read_text()
@@ -135,6 +140,9 @@ def test_refusals_are_one_sentence(tmp_path):
     ([*given, out, "--pretraining_flags='x"], "pretraining_flags: No closing"),
     ([*given, out, "--downstream_flags=--task sst2"], "needs a --task=NAME"),
   )
+  many_commands.check_refusals("run_portion", cases)
+  (tmp_path / "a.txt").write_text("One.\nTwo.\n")
+  cases = (([*given, out], "x: No such file"),)
   many_commands.check_refusals("run_portion", cases)
   assert not (tmp_path / "out").exists()
 
