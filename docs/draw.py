@@ -98,23 +98,6 @@ def _records_from_text() -> _Table:
 
 
 @_table
-def _chains() -> _Table:
-  chains = _read("chains.json")["chains"]
-  kinds = [
-    f"{dtype}, {what}"
-    for dtype in ("float32", "bfloat16")
-    for what in ("forward", "with gradient")
-  ]
-  names = dict.fromkeys(name.rsplit(", ", 2)[0] for name in chains)
-  rows = []
-  for name in names:
-    each = [chains.get(f"{name}, {kind}", []) for kind in kinds]
-    medians = [[statistics.median(x) for x in turns] for turns in each]
-    rows.append([name, *(", ".join(f"{x:.1f}" for x in y) for y in medians)])
-  return ["ms compiled, plain", *kinds], rows
-
-
-@_table
 def _recipes() -> _Table:
   rows = []
   for recipe in recipes.RECIPES.values():
@@ -142,35 +125,32 @@ def _recipes() -> _Table:
 def _fine_tuning() -> _Table:
   scores = _read("multi_label.json")["scores"]
   tags = _read("token_classification.json")
-  seeds = [
-    *("official_albert_test", "transformers_test"),
-    "transformers_projection_frozen_test",
-  ]
-  precision = [
-    [
-      scores[name]["half"]["mean_average_precision"]
-      for name in (system, f"{system}_seed_2", f"{system}_seed_3")
-      if name in scores
-    ]
-    for system in seeds
-  ]
-  peer = tags["transformers_4.57.6_torch_2.13.0"]
-  f1 = [
-    [x["test"]["f1"] for x in tags["official_albert"].values()],
-    [x["test"]["f1"] for x in peer],
-  ]
 
-  def percent(numbers):
+  def precision(system: str) -> str:
+    seeds = [x for name, x in scores.items() if name.startswith(system)]
+    return percent([x["half"]["mean_average_precision"] for x in seeds])
+
+  def percent(numbers: Sequence[float]) -> str:
     return ", ".join(f"{100 * x:.1f}" for x in numbers)
 
-  columns = "task|metric on test|here|transformers|its projection frozen"
+  systems = "official_albert_test", "transformers_test"
+  precisions = map(precision, (*systems, "transformers_projection_frozen_test"))
+  runs = tags["official_albert"].values()
+  peer = tags["transformers_4.57.6_torch_2.13.0"]
+  f1 = (percent([x["test"]["f1"] for x in seeds]) for seeds in (runs, peer))
   rows = [
-    ["GoEmotions, 28 labels", "mean average precision"],
-    ["WNUT 2017, tags", "F1 of entities"],
+    ["GoEmotions, 28 labels", "mean average precision", *precisions],
+    ["WNUT 2017, tags", "F1 of entities", *f1, "not run"],
   ]
-  rows[0] += map(percent, precision)
-  rows[1] += [*map(percent, f1), "not run"]
+  columns = "task|metric on test|here|transformers|its projection frozen"
   return columns.split("|"), rows
+
+
+@_table
+def _finetuning_tiny() -> _Table:
+  table = _read("finetuning_tiny.json")["tables"][0]
+  # The first metric of each task.
+  return table["columns"], [row for row in table["rows"] if row[0]]
 
 
 @_table
@@ -184,6 +164,27 @@ def _training_step() -> _Table:
       ratios = printing.spread([b / a for a, b in zip(ours, peer)], ".2f")
       rows.append([kind, *(_cell(x, ",.0f") for x in (ours, peer)), ratios])
   return ["", "official_albert", "Hugging Face", "times as fast"], rows
+
+
+@_picture("quickstart_curves.png")
+def _quickstart_curves() -> Sequence[_Panel]:
+  tables = _read("quality.json")["tables"]
+  run = [x for x in tables if x["what"].startswith("make quickstart")][-1]
+  steps, loss, accuracy, _, order = (
+    [float(x.strip("%").replace(",", "")) for x in column]
+    for column in zip(*run["rows"])
+  )
+  ends, panels = [0, steps[-1]], []
+  for title, values, known, level in (
+    ("masked LM loss (nats)", loss, "token frequencies alone", 6.260),
+    ("masked LM accuracy in percent", accuracy, "", 0),
+    ("sentence-order accuracy in percent", order, "chance", 50),
+  ):
+    lines = [_Line("held-out", steps, values, "o-", "C1")]
+    if known:
+      lines.append(_Line(known, ends, [level, level], "-", "gray"))
+    panels.append(_Panel(title, "step", lines))
+  return panels
 
 
 @_picture("results/depth_at_test_time.png")
@@ -284,9 +285,8 @@ def _entries() -> Mapping[str, Callable[[], _Table]]:
   """Returns the tables of the JSON files, by name."""
   found = {}
   for path in sorted(_DATA.glob("*.json")):
-    content = _read(path.name)
-    for entry in content.get("tables", []):
-      if isinstance(entry, dict) and "name" in entry:
+    for entry in _read(path.name).get("tables", []):
+      if "name" in entry:
         if entry["name"] in {*_TABLES, *found}:
           raise ValueError(f"{path}: there is another table {entry['name']}.")
         cells = [

@@ -57,7 +57,7 @@ def without_compilation() -> Any:
   """Computes the chains without XLA in this context or decorated function.
 
   That is for devices that XLA cannot compile for. The results are the same, but
-  training takes longer: docs/results.md has a table.
+  training takes longer, see docs/results.md.
   """
   return _within(_COMPILES, False)
 
