@@ -1,15 +1,13 @@
 """Measures speed and memory, and prints tables as in docs/results.
 
-    python -m tools.benchmark data --input_files='corpus/*.jsonl.gz' \\
-        --spm_model_file=30k-clean.model
     python -m tools.benchmark peers --max_seq_length=128 --batch_size=16 \\
         --precision=mixed_bfloat16 --output_dir=docs
 
-data measures making and reading records; step, one update of pretraining;
-memory, the same with ways to save memory; peers, the same beside Hugging Face's
-model in PyTorch; chains, what XLA compiles of it; serving, requests to an
-export and to that model; embeddings, vectors of the lines of a file, beside
-sentence-transformers; finetuning, scores of both after the same fine-tuning:
+step measures one update of pretraining; memory, the same with ways to save
+memory; peers, the same beside Hugging Face's model in PyTorch; serving,
+requests to an export and to that model; embeddings, vectors of the lines of a
+file, beside sentence-transformers; finetuning, scores of both after the same
+fine-tuning:
 
     python -m tools.benchmark finetuning \\
         --finetuning_flags='--task=cola --data_dir=glue --init_checkpoint=RUN'
@@ -47,17 +45,9 @@ if __name__ == "__main__":
   # `--help` ends here, before TensorFlow is loaded.
   command_line.parse()
 
-from official_albert.tools.benchmarks import (
-  chains,
-  data,
-  embeddings,
-  finetuning,
-  serving,
-)
+from official_albert.tools.benchmarks import embeddings, finetuning, serving
 
 BENCHMARKS: dict[str, Callable[[str, turns.Options], None]] = {
-  "chains": chains.run,
-  "data": data.run,
   "embeddings": embeddings.run,
   "finetuning": finetuning.run,
   "memory": turns.run,
@@ -66,7 +56,6 @@ BENCHMARKS: dict[str, Callable[[str, turns.Options], None]] = {
   "step": turns.run,
 }
 _NEEDED = {
-  "data": ["input_files", "spm_model_file"],
   "embeddings": ["input_files", "spm_model_file"],
   "serving": ["spm_model_file"],
 }

@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import json
 import pathlib
-import re
-import sys
 
 import pytest
 
 from official_albert.tools.benchmarks import (
-  chains,
-  data,
   embeddings,
   finetuning,
   serving,
   turns,
 )
-from official_albert.tools.testing import many_commands, toy_data, toy_runs
+from official_albert.tools.testing import many_commands, toy_runs
 
 # What is refused, what is named, the exit code; from the ninth case on, the
 # machine is described first.
 _CASES = (
-  (["weather"], "name one benchmark of chains"),
-  ([], "name one benchmark of chains"),
-  (["data", "--input_files=x"], "--input_files: 'x' does not exist"),
+  (["weather"], "name one benchmark of embeddings"),
+  ([], "name one benchmark of embeddings"),
+  (["embeddings", "--input_files=x"], "--input_files: 'x' does not exist"),
   (["serving"], "needs --spm_model_file"),
-  (["data", "twice"], "unexpected argument 'twice'", 2),
+  (["step", "twice"], "unexpected argument 'twice'", 2),
   (["step", "--precision=mixed_float16"], "value should be one of", 2),
   (["peers", "--repeats=0"], "repeats is 0, but must be from 1 to", 2),
   (["peers", "--systems=weather"], "choose of official_albert, ", 2),
@@ -46,54 +42,6 @@ def test_wrong_flags_are_refused_before_a_measurement():
   results = many_commands.check_refusals("benchmark", _CASES)
   described = [result.out.count("\n") for result in results]
   assert described == [0] * 9 + [1] * 5
-
-
-_CODE = """
-import os, time
-pid = os.fork()
-if not pid:
-  memory = bytearray(b"x") * 2**27
-  time.sleep(0.5)
-  os._exit(0)
-os.waitpid(pid, 0)
-"""
-
-
-def test_a_program_is_measured_and_its_failure_reported(monkeypatch):
-  def run(code: str) -> tuple[float, int]:
-    line = [sys.executable, "-c", code]
-    monkeypatch.setattr(data.command_line, "command", lambda *unused: line)
-    return data.run_program("ours")
-
-  seconds, peak = run(_CODE)
-  assert 0.5 < seconds < 60
-  # That of the second process, without this one, which has more.
-  assert 2**27 < peak < 2**28
-  with pytest.raises(ValueError, match="ours failed; see its message above"):
-    run("raise OSError")
-
-
-@pytest.mark.heavy
-def test_records_are_made_and_read(tmp_path, monkeypatch, capfd):
-  monkeypatch.setattr(data, "_READ_SECONDS", 0.1)
-  toy_runs.write_tokenizer(str(tmp_path))
-  toy_data.write_corpus(str(tmp_path / "corpus.txt"))
-  options = turns.Options(
-    batch_size=2,
-    max_seq_length=32,
-    repeats=1,
-    input_files=f"{tmp_path}/corpus.txt",
-    spm_model_file=f"{tmp_path}/tokenizer.model",
-  )
-  data.run("data", options)
-  printed = capfd.readouterr().out
-  made = re.findall(r"\| (static|dynamic) +\| ([12]) +\| ([\d,]+) ", printed)
-  assert [" ".join(row[:2]) for row in made] == [
-    *("static 1", "static 2", "dynamic 1", "dynamic 2")
-  ]
-  # Of the same text.
-  assert all(500 < int(tokens.replace(",", "")) < 5000 for *_, tokens in made)
-  assert made[0][2] == made[1][2] and made[2][2] == made[3][2]
 
 
 @pytest.mark.heavy
@@ -229,20 +177,3 @@ def test_two_systems_are_fine_tuned(
   for found in results:
     assert found["step"] in (30, 60) and found["seed"] == 1
     assert found["dev"][metric] > 0.95 and found["test"][metric] > 0.95
-
-
-@pytest.mark.heavy
-def test_chains_are_timed_compiled_and_plain(tmp_path, capsys):
-  options = turns.Options("albert_tiny", 2, 12, output_dir=str(tmp_path))
-  chains.run("chains", options)
-  rows = capsys.readouterr().out.split("|\n")[2:]
-  cells = [[x.strip() for x in row.split("|")[1:]] for row in rows]
-  assert [len(row) for row in cells[:-1]] == [5] * 6
-  # The sum of gradients is in bfloat16 only.
-  counts = [sum(map(bool, row)) - 1 for row in cells[:-1]]
-  assert counts == [4] * 5 + [2]
-  (path,) = tmp_path.glob("*.json")
-  times = json.loads(path.read_text())["results"]
-  assert len(times) == sum(counts)
-  for compiled, plain in times.values():
-    assert len(compiled) == len(plain) == 3 and min(compiled + plain) > 0

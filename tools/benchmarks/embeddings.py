@@ -8,7 +8,8 @@ import tempfile
 
 from official_albert import checkpoints, files
 from official_albert.config import AlbertConfig, Pooling
-from official_albert.tools.benchmarks import data, serving, turns
+from official_albert.tools.benchmarks import serving, turns
+from official_albert.tools.cli import command_line
 from official_albert.tools.conversion import conversion
 
 # Of the mean sizes of the numbers in vectors of length 1.
@@ -30,7 +31,7 @@ def run(benchmark: str, options: turns.Options) -> None:
     for name, kind in _FORMATS.items():
       files.make_folder(os.path.join(folder, name))
       checkpoints.WRITERS[kind](checkpoint, os.path.join(folder, name))
-    data.run_program(
+    command_line.run_program(
       *("export_saved_model", f"--model_dir={folder}/run"),
       f"--export_dir={folder}/exports",
     )

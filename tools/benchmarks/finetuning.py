@@ -19,7 +19,8 @@ import tensorflow as tf
 
 from official_albert import checkpoints, files, runs
 from official_albert.tasks import common, registry, trained_run
-from official_albert.tools.benchmarks import data, turns
+from official_albert.tools.benchmarks import turns
+from official_albert.tools.cli import command_line
 
 _EMBEDDING = "embedding"
 _HEADS = (*registry.TEXT_HEADS, registry.TAGS_HEAD, _EMBEDDING)
@@ -46,10 +47,10 @@ def run(benchmark: str, options: turns.Options) -> None:
   results: list[dict[str, Any]] = []
   with tempfile.TemporaryDirectory() as folder:
     convert = f"--input={source}", f"--output={folder}/hf"
-    data.run_program("convert_checkpoint", "--to=hf", *convert)
+    command_line.run_program("convert_checkpoint", "--to=hf", *convert)
     for seed in range(1, 1 + options.repeats):
       own, output = f"{folder}/{seed}", f"{folder}/found.npz"
-      data.run_program(
+      command_line.run_program(
         *("run_finetuning", f"--precision={options.precision}", *flags),
         *(*_SAME, f"--random_seed={seed}", f"--output_dir={own}"),
       )

@@ -22,8 +22,8 @@ import numpy as np
 
 from official_albert import files, tokenization
 from official_albert.config import AlbertConfig
-from official_albert.tools.benchmarks import data, turns
-from official_albert.tools.cli import printing
+from official_albert.tools.benchmarks import turns
+from official_albert.tools.cli import command_line, printing
 from official_albert.tools.conversion import conversion
 
 # Largest difference of pooled outputs, which are between -1 and 1, in float32.
@@ -120,7 +120,7 @@ def _write_models(
 ) -> None:
   """Exports and converts what the systems serve."""
   export = "export_saved_model", f"--model_dir={source}", "--head=encoder"
-  data.run_program(
+  command_line.run_program(
     *("convert_checkpoint", "--to=hf", f"--input={source}"),
     f"--output={folder}/huggingface",
   )
@@ -129,18 +129,18 @@ def _write_models(
     if program in ("exports", "c_api"):
       path = os.path.join(folder, f"exports_{kind}")
       if not files.exists(path):
-        data.run_program(
+        command_line.run_program(
           *(*export, f"{to}/exports_{kind}"),
           *("--signatures=ids", f"--precision={kind}"),
         )
     elif program == "onnx_files":
-      data.run_program(
+      command_line.run_program(
         *(*export, f"{to}/onnx_{kind}"),
         *("--format=onnx", f"--quantization={kind}"),
       )
     elif program == "tflite_files":
       for length in lengths:
-        data.run_program(
+        command_line.run_program(
           *(*export, f"{to}/tflite_{kind}_{length}", "--format=tflite"),
           *(f"--quantization={kind}", f"--sequence_length={length}"),
         )

@@ -45,9 +45,7 @@ class Options:
   """What the program is asked for: its flags."""
 
   preset: str = setting("albert_base_v2", "Model to measure.")
-  batch_size: int = setting(
-    32, "Sequences per batch of the reader or the step.", least=1
-  )
+  batch_size: int = setting(32, "Sequences per step.", least=1)
   max_seq_length: int = setting(512, "Tokens per sequence.", least=1)
   precision: str = setting(
     "float32",
@@ -67,7 +65,7 @@ class Options:
     "quarter of the first row's on.",
   )
   input_files: str = setting(
-    "", "Text for records; see create_pretraining_data.", is_path=True
+    "", "Of embeddings: a file with a text on each line.", is_path=True
   )
   spm_model_file: str = setting("", "SentencePiece model.", is_path=True)
   finetuning_flags: str = setting(
@@ -127,7 +125,6 @@ SYSTEMS = {
   # As users run it, then with more and more tuning.
   "hf_eager": System("huggingface", "eager"),
   "hf_sdpa": System("huggingface", "sdpa"),
-  "hf_sdpa_malloc": System("huggingface", "sdpa", _MALLOC_TUNED),
   "hf_tuned": System("huggingface", "tuned", _MALLOC_TUNED),
   "hf_compiled": System("huggingface", "compiled", _MALLOC_TUNED),
   # Of serving: exports and files of this package, then Hugging Face's model.

@@ -20,6 +20,7 @@ import pathlib
 import re
 import select
 import signal
+import subprocess
 import sys
 import textwrap
 import traceback
@@ -188,6 +189,29 @@ def run(main: Callable[[Sequence[str]], None]) -> None:
 def command(program: str, *arguments: str) -> list[str]:
   """Returns the command line of `tools.PROGRAM`, with this interpreter."""
   return [sys.executable, "-m", f"{_TOOLS}{program}", *arguments]
+
+
+def run_program(program: str, *arguments: str) -> None:
+  """Runs `tools.PROGRAM`; raises ValueError if it fails.
+
+  A terminal sends Ctrl-C to the program, too, which has ten seconds to save and
+  stop. A SIGTERM of this process is passed on.
+  """
+  line = command(program, *arguments)
+  with subprocess.Popen(line, env=machine.training_environment()) as process:
+    try:
+      code = process.wait()
+    except KeyboardInterrupt:
+      with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+      raise
+    finally:
+      process.terminate()  # Does nothing if it has ended.
+  if code:
+    raise ValueError(
+      f"tools.{program} failed with exit code {code}: see its output above, "
+      "mend the cause, and give the same command again."
+    )
 
 
 def find_environment(

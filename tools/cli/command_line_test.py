@@ -127,6 +127,40 @@ def test_a_terminated_program_leaves_no_temporary_files(tmp_path):
   assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
 
 
+# Saves after a signal, which it sends to the program that runs it.
+_SAVING = """
+import os, pathlib, signal, sys, time
+def save(number, frame):
+  time.sleep(0.3)
+  pathlib.Path("saved").touch()
+  sys.exit()
+signal.signal(signal.SIGINT, save)
+signal.signal(signal.SIGTERM, save)
+os.kill(os.getppid(), {number})
+if {number} == signal.SIGINT:  # A terminal sends it to both.
+  os.kill(os.getpid(), {number})
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("number, code", [(2, 130), (15, 143)])
+def test_a_program_that_another_runs_saves_before_both_end(
+  tmp_path, number, code
+):
+  line = [sys.executable, "-c", _SAVING.replace("{number}", str(number))]
+  body = (
+    f"command_line.command = lambda *unused: {line}; "
+    "command_line.run_program('run_pretraining')"
+  )
+  assert run(tmp_path, body)[0] == code
+  assert (tmp_path / "saved").exists()
+
+
+def test_a_program_that_another_runs_and_that_fails_is_named():
+  with pytest.raises(ValueError, match="tools.ensemble failed with exit code "):
+    command_line.run_program("ensemble", "--nope")
+
+
 def test_sigterm_stays_ignored(tmp_path):
   path = write(tmp_path, "import os; os.kill(os.getpid(), 15); print('done')")
   command = f"trap '' TERM; exec {sys.executable} {path}"

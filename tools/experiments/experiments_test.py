@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import statistics
-import types
 
 import pytest
 
@@ -260,10 +259,9 @@ def test_numbers_are_read_and_finished_commands_are_not_given(
 ):
   given = []
 
-  def run(line, **unused):
-    program = line[2].rpartition(".")[2]
+  def run(program, *line):
     given.append(program)
-    flags = dict(flag[2:].split("=", 1) for flag in line[3:])
+    flags = dict(flag[2:].split("=", 1) for flag in line)
     name, value = _RESULTS[program]
     if flags.get("mode") == "evaluate":
       share = 0.75 if "nsp" in flags["input_dir"] else 0.5
@@ -273,9 +271,8 @@ def test_numbers_are_read_and_finished_commands_are_not_given(
     os.makedirs(folder, exist_ok=True)
     with open(os.path.join(folder, name), "w") as file:
       file.write(json.dumps(value) + "\n")
-    return types.SimpleNamespace(returncode=0)
 
-  monkeypatch.setattr(runs.subprocess, "run", run)
+  monkeypatch.setattr(runs.command_line, "run_program", run)
   table = tables.TABLES["5"]
   for _ in range(2):
     runner = _runner(str(tmp_path), ["SQuAD2.0"], dry_run=False)
@@ -288,15 +285,6 @@ def test_numbers_are_read_and_finished_commands_are_not_given(
   assert given[:3] == list(_RESULTS)[:3] and len(given) == 8
   # The training alone is asked again.
   assert given[7:] == ["run_pretraining"]
-
-
-def test_a_failure_names_its_command(tmp_path, monkeypatch):
-  failed = types.SimpleNamespace(returncode=7)
-  monkeypatch.setattr(runs.subprocess, "run", lambda *unused, **more: failed)
-  table = tables.TABLES["3"]
-  runner = _runner(str(tmp_path), dry_run=False)
-  with pytest.raises(ValueError, match="ends with 7: .*train_vocabulary"):
-    runner.run(table, table.rows["all-shared, E 64"], 3)
 
 
 _ROWS = {

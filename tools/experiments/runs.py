@@ -16,7 +16,6 @@ import math
 import os
 import shlex
 import statistics
-import subprocess
 from typing import Any, Mapping, Sequence
 
 from official_albert import files, machine, run_logs, tfrecords
@@ -72,12 +71,7 @@ class Runner:
         print(text)
     elif text not in self._given and not (result and files.exists(result)):
       print(f"$ {text}", flush=True)
-      code = subprocess.run(line, env=machine.training_environment()).returncode
-      if code:
-        raise ValueError(
-          f"a command ends with {code}: {text}; what is wrong is above, and "
-          "the same command of this program goes on."
-        )
+      command_line.run_program(program, *given)
     self._given.add(text)
     if self.dry_run or not result.endswith(".json"):
       return {}

@@ -24,7 +24,7 @@ _WORKLOAD = protocol.Workload(
 _TRAINED = [
   name
   for name, system in turns.SYSTEMS.items()
-  if system.program in ("ours", "huggingface") and name != "hf_sdpa_malloc"
+  if system.program in ("ours", "huggingface")
 ]
 _PRECISIONS = ("float32", "mixed_bfloat16")
 # The first one's outputs are those of all others.
