@@ -3,8 +3,8 @@
     python -m tools.benchmark peers --max_seq_length=128 --batch_size=16 \\
         --precision=mixed_bfloat16 --output_dir=docs
 
-step measures one update of pretraining; memory, the same with ways to save
-memory; peers, the same beside Hugging Face's model in PyTorch; serving,
+memory measures one update of pretraining, and the same with ways to save
+memory; peers, the update beside Hugging Face's model in PyTorch; serving,
 requests to an export and to that model; embeddings, vectors of the lines of a
 file, beside sentence-transformers; finetuning, scores of both after the same
 fine-tuning:
@@ -30,7 +30,7 @@ _OPTIONS = path_flags.define_settings(turns.Options)
 _SYSTEMS = flags.DEFINE_list(
   "systems",
   [],
-  "Systems of step, memory, peers, serving or finetuning, of "
+  "Systems of the benchmark, of "
   f"{', '.join(turns.SYSTEMS)}; default: those that need no compiler.",
 )
 flags.register_validator(
@@ -53,7 +53,6 @@ BENCHMARKS: dict[str, Callable[[str, turns.Options], None]] = {
   "memory": turns.run,
   "peers": turns.run,
   "serving": serving.run,
-  "step": turns.run,
 }
 _NEEDED = {
   "embeddings": ["input_files", "spm_model_file"],

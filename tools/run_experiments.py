@@ -13,8 +13,8 @@ random weights, by the settings of the paper's table 14 and by those of --scale.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
 the same --output_dir share equal models. The same command resumes a run that
-was killed. After each model, it prints OUT/table_NAME.md and writes it, .json
-and .png: our numbers next to the paper's.
+was killed. After each model, it prints OUT/table_NAME.md, our numbers next to
+the paper's, and writes it and .json.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ import tempfile
 
 from official_albert import checkpoints, files
 from official_albert.config import AlbertConfig, Pooling
-from official_albert.tools.benchmarks import serving, turns
+from official_albert.tools.benchmarks import turns
 from official_albert.tools.cli import command_line
 from official_albert.tools.conversion import conversion
 
@@ -19,7 +19,7 @@ _FORMATS = {"run": "official_albert", "sentence_transformers": "hf"}
 
 def run(benchmark: str, options: turns.Options) -> None:
   """Measures, prints a table, and saves it if there is a folder."""
-  workload = options.workload()
+  workload = case = options.workload()
   texts = files.read_bytes(options.input_files).decode().splitlines()
   with tempfile.TemporaryDirectory() as folder:
     source = os.path.join(folder, "tf1")
@@ -46,9 +46,12 @@ def run(benchmark: str, options: turns.Options) -> None:
     )
     names = ["embed", *(options.systems or turns.DEFAULTS[benchmark])]
     results = turns.take_turns(names, workload, options)
-  serving.check_answers(results, _TOLERANCE)
+  first, *others = (result.results[0] for result in results)
+  if not all(abs(first - x) <= _TOLERANCE for x in others):  # Also if NaN.
+    raise ValueError(f"the means of vectors differ: {first}, {others}.")
   rows = [
     {name.replace("token", "text"): value for name, value in row.items()}
     for row in (result.row(len(texts), 1) for result in results)
   ]
-  turns.report(options, benchmark, options.workload(), results, rows)
+  name = turns.case_name(benchmark, options.preset, case)
+  turns.report(options, name, case, results, rows)

@@ -77,8 +77,8 @@ def run(benchmark: str, options: turns.Options) -> None:
     *(settings["train_batch_size"], task.max_seq_length, options.precision),
     settings=settings,
   )
-  options = dataclasses.replace(options, preset=name)
-  turns.report(options, benchmark, workload, results, [*map(_row, results)])
+  case = turns.case_name(benchmark, name, workload)
+  turns.report(options, case, workload, results, [*map(_row, results)])
 
 
 def _row(result: Mapping[str, Any]) -> dict[str, str]:

@@ -90,7 +90,7 @@ def run(benchmark: str, options: turns.Options) -> None:
         # What is measured is kept if a later case fails.
         rows = [result.row() for result in results]
         name = f"{benchmark}-{options.preset}"
-        turns.save(options, name, workload, results, rows)
+        turns.report(options, name, workload, results, rows)
 
 
 def _cases(options: turns.Options, longest: int) -> list[dict[str, Any]]:
@@ -203,15 +203,3 @@ def _take_turns(
       answer = process.ask(line)
       result.cases[-1]["milliseconds"] += answer["milliseconds"]
       result.peak_bytes = answer["peak_bytes"]
-
-
-def check_answers(results: Sequence[turns.Result], tolerance: float) -> None:
-  """Checks that all systems compute the same outputs."""
-  first, *others = results
-  for other in others:
-    difference = abs(first.results[0] - other.results[0])
-    if not difference <= tolerance:  # Also if it is NaN.
-      raise ValueError(
-        f"{other.system} computes something else: the mean of its pooled "
-        f"output differs by {difference:.2g}."
-      )

@@ -152,7 +152,6 @@ SYSTEMS = {
   "st_finetuned": System("finetuning", "sentence_transformers"),
 }
 DEFAULTS = {
-  "step": ["official_albert"],
   "memory": ["official_albert", "recompute", "no_chains"],
   # Without the one that needs a C++ compiler (torch.compile gains little).
   "peers": ["official_albert", "hf_eager", "hf_sdpa", "hf_tuned"],
@@ -291,8 +290,8 @@ def take_turns(
 def run(benchmark: str, options: Options) -> None:
   """Measures, prints a table, and saves it if there is a folder.
 
-  `benchmark` is "step", which measures our step; "memory", its variants; or
-  "peers", the systems with AdamW and without dropout.
+  `benchmark` is "memory", our step and its variants, or "peers", the systems
+  with AdamW and without dropout.
   """
   workload = options.workload()
   config, optimizer = dict(workload.config), "lamb"
@@ -304,36 +303,30 @@ def run(benchmark: str, options: Options) -> None:
   )
   names = ["official_albert", *(options.systems or DEFAULTS[benchmark])]
   results = take_turns(names, workload, options)
-  report(options, benchmark, workload, results)
+  # The first has taken turns with every other one.
+  steps = min(len(x.results) for x in results)
+  rows = [x.row(workload.tokens, steps) for x in results]
+  name = case_name(benchmark, options.preset, workload)
+  report(options, name, workload, results, rows)
+
+
+def case_name(benchmark: str, subject: str, workload: Workload) -> str:
+  """Returns the name of the files of results, such as peers-NAME-s512-b4-..."""
+  size = f"s{workload.max_seq_length}-b{workload.batch_size}"
+  return f"{benchmark}-{subject}-{size}-{workload.precision}"
 
 
 def report(
-  options: Options,
-  benchmark: str,
-  workload: Workload,
-  results: Any,
-  rows: Sequence[Mapping[str, str]] = (),
-) -> None:
-  """Prints a table, by default of results, the first of which is ours.
-
-  If there is a folder, it gets the table, and the raw results as JSON.
-  """
-  if not rows:  # The first has taken turns with every other one.
-    steps = min(len(x.results) for x in results)
-    rows = [x.row(workload.tokens, steps) for x in results]
-  size = f"s{workload.max_seq_length}-b{workload.batch_size}"
-  name = f"{benchmark}-{options.preset}-{size}-{workload.precision}"
-  save(options, name, workload, results, rows)
-
-
-def save(
   options: Options,
   name: str,
   workload: Workload,
   results: Any,
   rows: Sequence[Mapping[str, str]],
 ) -> None:
-  """Prints a table, and saves it and the results if there is a folder."""
+  """Prints a table.
+
+  If there is a folder, it gets the table, and the raw results as JSON.
+  """
   about = f"{options.repeats} turns, {workload.threads} threads"
   title = f"{name}, {about}: {machine.describe_machine()}"
   table = printing.table(list(rows[0]), [list(x.values()) for x in rows])

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from official_albert.tasks.pretraining import data
-from official_albert.tools.benchmarks import serving, turns
+from official_albert.tools.benchmarks import turns
 from official_albert.tools.benchmarks.peers import protocol
 
 _WORKLOAD = protocol.Workload({"vocab_size": 97}, 3, 13, threads=5)
@@ -222,14 +222,3 @@ def test_peers_are_reported_and_saved(toys, tmp_path, capsys):
   numbers = json.loads((tmp_path / f"{name}.json").read_text())
   names = [result["system"] for result in numbers["results"]]
   assert names == ["official_albert", "hf_tuned", "hf_eager"]
-
-
-def test_served_answers_must_agree():
-  ours, near, far, none = (
-    turns.Result("hf_sdpa", results=[x])
-    for x in (0.25, 0.2501, 0.252, float("nan"))
-  )
-  serving.check_answers([ours, near], 1e-3)
-  for wrong in (far, none):
-    with pytest.raises(ValueError, match="hf_sdpa computes something else"):
-      serving.check_answers([ours, near, wrong], 1e-3)

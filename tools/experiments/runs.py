@@ -274,7 +274,7 @@ def write_report(
   notes: str,
   output_dir: str,
 ) -> str:
-  """Writes table_NAME.md, .json and .png; returns the Markdown.
+  """Writes table_NAME.md and .json; returns the Markdown.
 
   `rows` are by label, then by column: a number for each seed.
   """
@@ -299,7 +299,6 @@ def write_report(
   path = os.path.join(output_dir, f"table_{table.name}")
   files.write_text(f"{path}.md", text)
   files.write_json(f"{path}.json", {"notes": notes, "rows": rows})
-  _draw(table, columns, f"{path}.png")
   return text
 
 
@@ -309,19 +308,3 @@ def _averages(rows: _Numbers, names: Sequence[str]) -> list[list[float]]:
     [statistics.mean(x) for x in zip(*(row.get(n, []) for n in names))]
     for row in rows.values()
   ]
-
-
-def _draw(
-  table: tables.Table, columns: Mapping[str, Sequence[Any]], path: str
-) -> None:
-  """Writes a PNG: each column beside the paper's numbers."""
-  width, height = 2 + 2.2 * len(columns), 0.36 * len(table.rows) + 1.5
-  with printing.figure(path, width, max(2.8, height)) as figure:
-    axes = figure.subplots(ncols=len(columns), sharey=True)
-    for axis, (title, values) in zip(axes, columns.items()):
-      for i, numbers in enumerate(values):
-        axis.plot(numbers, [i] * len(numbers), "o", color=f"C{i}", alpha=0.6)
-      axis.set_title(title, fontsize=9)
-    axes[0].set_yticks(range(len(table.rows)), list(table.rows))
-    axes[0].set_ylim(len(table.rows) - 0.5, -0.5)
-    figure.suptitle(table.title, x=0.01, ha="left")
