@@ -3,13 +3,10 @@
     python -m tools.run_experiments --table=4 --input_dir=TEXT \\
         --task_data_dir=DATA --output_dir=OUT
 
-Tables: 2 to 5, 7, 8 and 11 to 13 of arXiv 1909.11942, and figure_2; several at
-once as --table=3 --table=4. TEXT has the documents to pretrain on (what
+Tables: 2 to 5, 7, 8 and 11 to 13 of arXiv 1909.11942; several at once as
+--table=3 --table=4. TEXT has the documents to pretrain on (what
 tools.create_pretraining_data reads), DATA has the folders glue, squad and race.
 --scale=gpu has larger models, each with its best of three learning rates.
-
---table=14 --init_checkpoint=RUN fine-tunes a pretrained model and one with
-random weights, by the settings of the paper's table 14 and by those of --scale.
 
 Each row is pretrained with several seeds and fine-tuned on --tasks. Tables with
 the same --output_dir share equal models. The same command resumes a run that
@@ -47,13 +44,10 @@ _TASKS = flags.DEFINE_multi_enum(
   "tasks",
   None,
   [*tables.TASKS, "none"],
-  "Task to fine-tune on; default: those of the scale, for table 14 all.",
+  "Task to fine-tune on; default: those of the scale.",
 )
 _SCALE = flags.DEFINE_enum(
   "scale", "tiny", list(tables.SCALES), "Sizes and settings of the models."
-)
-_INIT_CHECKPOINT = path_flags.define(
-  "init_checkpoint", "", "Folder of a run, for table 14."
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
   "num_train_steps",
@@ -97,15 +91,8 @@ def main(_) -> None:
   selected = [
     tables.TABLES[x]._replace(rows=scale.rows(tables.TABLES[x])) for x in names
   ]
-  is_given = "14" in names
-  if is_given and (len(names) > 1 or not _INIT_CHECKPOINT.value):
-    raise ValueError(
-      "--table=14 is of one pretrained model: give --init_checkpoint, and no "
-      "other --table."
-    )
-  chosen = _TASKS.value or (tables.TASKS if is_given else scale.tasks)
-  tasks = [x for x in tables.TASKS if x in chosen]
-  text = "" if is_given else glob.escape(_folder(_INPUT_DIR))
+  tasks = [x for x in tables.TASKS if x in (_TASKS.value or scale.tasks)]
+  text = glob.escape(_folder(_INPUT_DIR))
   additional = ""
   if "7" in names:
     additional = glob.escape(_folder(_ADDITIONAL_DIR))
@@ -117,7 +104,6 @@ def main(_) -> None:
     os.path.join(text, "*"),
     os.path.join(additional, "*"),
     {task: _find_task(task) for task in tasks},
-    _INIT_CHECKPOINT.value and files.absolute(_INIT_CHECKPOINT.value),
     files.absolute(_OUTPUT_DIR.value),
     _DRY_RUN.value,
   )

@@ -37,7 +37,6 @@ def test_refusals_are_one_sentence(folders, tmp_path):
     ([*table_3, "--input_dir="], "--input_dir is missing"),
     ([*table_3, "--tasks=MNLI"], "has no data of MNLI"),
     ([*given, "--table=7"], "--additional_input_dir"),
-    ([*given, "--table=14"], "give --init_checkpoint, and no other --table"),
   )
   many_commands.check_refusals("run_experiments", cases)
 

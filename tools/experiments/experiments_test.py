@@ -38,16 +38,14 @@ def test_a_table_is_read():
   assert row.paper[tables.SIZE] == 38
   assert not table.rows["E 128, 3 groups"].paper
   row = tables.TABLES["8"].rows["with dropout"]
-  assert row.paper.keys() == {*tables.PAPER_TASKS}
+  assert row.paper.keys() == {*tables.TASKS}
 
 
 @pytest.mark.parametrize("name", _AVERAGES)
 def test_numbers_have_the_papers_average(name):
   """Both are rounded to one decimal."""
   rows = tables.TABLES[name].rows.values()
-  papers = [
-    [x.paper[task] for task in tables.PAPER_TASKS] for x in rows if x.paper
-  ]
+  papers = [[x.paper[task] for task in tables.TASKS] for x in rows if x.paper]
   averages = list(map(statistics.mean, papers))
   expected = [float(x) for x in _AVERAGES[name].split()]
   assert averages == pytest.approx(expected, abs=0.06)
@@ -99,7 +97,7 @@ def _runner(folder="/out", tasks=("MNLI",), dry_run=True, scale=TINY):
   dirs = {task: f"/{tables.TASKS[task][0]}" for task in tasks}
   settings = (scale, 1600, scale.training, {})
   texts = ("/text/*", "/more/*")
-  return runs.Runner(*settings, *texts, dirs, "/given", folder, dry_run)
+  return runs.Runner(*settings, *texts, dirs, folder, dry_run)
 
 
 def _commands(capsys, runner, name, seeds=(3, 5)):
@@ -122,7 +120,7 @@ def _of(found, program):
 
 def test_each_command_follows_those_that_it_needs(capsys):
   for name in tables.TABLES:
-    made = {"/text", "/given"}
+    made = {"/text"}
     for _, flags in _commands(capsys, _runner(tasks=tables.TASKS), name):
       for flag in ("input_dir", "eval_input_dir", "init_checkpoint"):
         folder, _, last = flags.get(flag, "/text").rpartition("/")
@@ -181,20 +179,6 @@ def test_finetuning_and_evaluation_commands(capsys):
   assert tasks[1]["max_qa_length"] == "48" and tasks[1]["random_seed"] == "3"
 
 
-def test_a_model_is_finetuned_by_two_settings(capsys):
-  runner = _runner(tasks=["CoLA", "SQuAD1.1"])
-  found = _commands(capsys, runner, "14", [3])
-  assert {name for name, _ in found} == {"run_finetuning"}
-  assert len({flags["output_dir"] for _, flags in found}) == len(found) == 8
-  cola = [flags for _, flags in found if flags["task"] == "cola"]
-  given = [x.get("init_checkpoint", x.get("albert_config_file")) for x in cola]
-  assert given == ["/given", "/given/albert_config.json"] * 2
-  assert [x.get("optimizer") for x in cola] == [None, None, "muon", "muon"]
-  # The paper's lengths are the defaults.
-  squad = [flags for _, flags in found if flags["task"] == "squad_v1"]
-  assert [x.get("max_seq_length") for x in squad] == [None, None, "128", "128"]
-
-
 def test_each_model_has_the_best_of_three_rates(monkeypatch):
   runner, table = _runner(scale=GPU), tables.TABLES["4"]
   trained = []
@@ -221,23 +205,6 @@ def test_each_model_has_the_best_of_three_rates(monkeypatch):
   assert runner.run(tables.TABLES["3"], table.rows[label], 3)["MLM"] == -0.002
   runner._rates.clear()
   assert runner.run(table, table.rows[label], 3)["learning rate"] == 0.0005
-
-
-def test_figure_2_has_the_angles_of_the_layers(capsys, tmp_path, monkeypatch):
-  inspected = _of(
-    _commands(capsys, _runner(), "figure_2", [3]), "inspect_model"
-  )
-  assert len(inspected) == 2
-  runner = _runner(str(tmp_path), dry_run=False)
-  (tmp_path / "data").mkdir()
-  (tmp_path / "data" / "sentences.txt").touch()
-  layers = {"a run": [[1.0, 30.0], [2.0, 10.0], [3.0, 25.0]]}
-  monkeypatch.setattr(runner, "_run", lambda *unused: layers)
-  assert runner._layers("model") == {
-    tables.FIRST: 30.0,
-    tables.LAST: 25.0,
-    tables.JUMP: 20.0,
-  }
 
 
 _EVALUATION = {"masked_lm_loss": 4.5, "masked_lm_accuracy": 0.25}

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import math
 import os
@@ -19,7 +18,6 @@ import statistics
 from typing import Any, Mapping, Sequence
 
 from official_albert import files, machine, run_logs, tfrecords
-from official_albert.tasks.pretraining import data
 from official_albert.tools.cli import command_line, printing
 from official_albert.tools.experiments import tables
 
@@ -40,7 +38,6 @@ class Runner:
   input_files: str
   additional_files: str
   task_dirs: Mapping[str, str]  # --data_dir of the tasks to fine-tune on.
-  init_checkpoint: str  # Of table 14.
   output_dir: str
   dry_run: bool
   _given: set[str] = dataclasses.field(default_factory=set)  # Commands.
@@ -145,77 +142,33 @@ class Runner:
     flags |= {k: x for k, x in self.training.items() if k in shared}
     return self._run("run_pretraining", flags, results)
 
-  def _finetune(
-    self,
-    model: str,
-    start: _Flags,
-    task: str,
-    seed: int,
-    by_default: bool = False,
-  ) -> float:
-    """Returns the result of a task in percent.
+  def _finetune(self, model: str, steps: int, task: str, seed: int) -> float:
+    """Returns the result of a task in percent, from a checkpoint of a model.
 
     That of SQuAD is the mean of F1 and exact match, as in the paper's average.
-    `start` are the flags of the first weights. `by_default` leaves out the
-    settings of the scale.
     """
     name, _, own_flags = tables.TASKS[task]
-    settings = {**self.scale.finetuning, **tables.parse_flags(own_flags)}
-    if by_default:
-      settings = {"precision": settings["precision"]}
     flags = {
       "random_seed": seed,
       "task": name,
       "data_dir": self.task_dirs[task],
       "cache_dir": os.path.join(self.output_dir, "data/task_records"),
       "do_predict": False,
-      **settings,
+      **self.scale.finetuning,
+      **tables.parse_flags(own_flags),
       **self.finetuning,
-      **start,
+      "init_checkpoint": os.path.join(model, f"model.ckpt-{steps}"),
     }
     folder = self._name(f"{model}-{name}", flags)
     flags["output_dir"] = folder
     results = os.path.join(folder, "eval_results.json")
     for first in self._run("run_finetuning", flags, results).values():
       if not task.startswith("SQuAD"):
-        names = ("accuracy", "matthews", "pearson")
-        return 100 * next(first[x] for x in names if x in first)
+        return 100 * first["accuracy"]
       # The paper's numbers of SQuAD 2.0 are those of the best thresholds.
       exact = first.get("best_exact", first.get("exact_match"))
       return (first.get("best_f1", first["f1"]) + exact) / 2
     return math.nan  # Of a dry run.
-
-  def _finetune_all(self, row: tables.Row, seed: int) -> dict[str, float]:
-    """Returns the numbers of a row of table 14."""
-    start: dict[str, Any] = {"init_checkpoint": self.init_checkpoint}
-    if "random" in row.flags:
-      config_file = os.path.join(self.init_checkpoint, "albert_config.json")
-      tokenizer = os.path.join(self.init_checkpoint, "tokenizer.model")
-      start = {"albert_config_file": config_file, "spm_model_file": tokenizer}
-    label = "-".join(row.flags) or "ours"
-    model = os.path.join(self.output_dir, "models", f"given-{label}")
-    return {
-      task: self._finetune(model, start, task, seed, "paper" in row.flags)
-      for task in self.task_dirs
-    }
-
-  def _layers(self, model: str) -> dict[str, float]:
-    """Returns angles between input and output of the layers of a model."""
-    sentences = os.path.join(self.output_dir, "data/sentences.txt")
-    if not (self.dry_run or files.exists(sentences)):
-      paths = data.find_files(self.input_files)
-      documents = data.DocumentReader(paths, data.ReaderSettings())
-      lines = itertools.islice(itertools.chain.from_iterable(documents), 1000)
-      files.write_text(sentences, "\n".join(lines) + "\n")
-    folder = f"{model}-layers"
-    flags = {"model": model, "input_files": sentences, "output_dir": folder}
-    results = os.path.join(folder, "layers.json")
-    for layers in self._run("inspect_model", flags, results).values():
-      degrees = [degrees for _, degrees in layers]
-      jumps = [abs(a - b) for a, b in itertools.pairwise(degrees)]
-      names = tables.FIRST, tables.LAST, tables.JUMP
-      return dict(zip(names, (degrees[0], degrees[-1], max(jumps, default=0))))
-    return {}  # Of a dry run.
 
   def run(
     self, table: tables.Table, row: tables.Row, seed: int
@@ -225,8 +178,6 @@ class Runner:
     The rate of a model is the one that is best with the first seed: on average
     over the tasks, or in masked LM if there is none.
     """
-    if table.name == "14":
-      return self._finetune_all(row, seed)
     rates = self.scale.learning_rates
     if not rates:
       return self._run_at(table, row, seed, {})
@@ -258,12 +209,9 @@ class Runner:
     if metrics:
       values[tables.LOSS] = metrics["masked_lm_loss"]
       values[tables.ACCURACY] = 100 * metrics["masked_lm_accuracy"]
-    if tables.JUMP in table.columns:
-      values |= self._layers(model)
-    # The weights that the held-out numbers of the model belong to.
-    start = {"init_checkpoint": os.path.join(model, f"model.ckpt-{steps}")}
     for task in self.task_dirs:
-      values[task] = self._finetune(model, start, task, seed)
+      # From the weights that the held-out numbers of the model belong to.
+      values[task] = self._finetune(model, steps, task, seed)
     return values
 
 

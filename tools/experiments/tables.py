@@ -1,6 +1,4 @@
-"""The experiments: tables 2 to 5, 7, 8 and 11 to 14 of arXiv 1909.11942.
-
-Figure 2 is one more, as angles; table 14 has the settings of fine-tuning.
+"""The experiments: tables 2 to 5, 7, 8 and 11 to 13 of arXiv 1909.11942.
 
 A row is one model, in a line: its label, its flags, the paper's numbers. Flags
 are E, H, L (embedding size, hidden size, layers: the paper's, which `config`
@@ -10,8 +8,6 @@ and these:
 sentence_pair  the second objective: sop (by default), nsp or none
 more_data      also reads the additional text
 continued      has the first weights of the row before
-random         of table 14: has random weights instead of the pretrained ones
-paper          of table 14: is fine-tuned by the defaults, which are that table
 
 The paper's numbers are those of its last version (v6): dev sets, in percent,
 SQuAD as F1/exact match. It pretrained all models for 125,000 steps of 4,096
@@ -37,16 +33,9 @@ TASKS = {
   "SST-2": ("sst2", "glue/SST-2", ""),
   "RACE": ("race", "race/RACE*", "max_seq_length=128 max_qa_length=48"),
 }
-PAPER_TASKS = list(TASKS)  # Those of the paper's tables.
-TASKS |= {
-  name: (name.lower().replace("-", ""), f"glue/{name}", "")
-  for name in ("CoLA", "MRPC", "STS-B", "QQP", "QNLI", "RTE", "WNLI")
-}
 # Titles of other columns.
 SIZE = "million parameters"
 LOSS, ACCURACY, NSP, SOP = "MLM loss", "MLM", "NSP", "SOP"  # On held-out text.
-# Degrees between the input and output of a layer; the largest change of it.
-FIRST, LAST, JUMP = "first layer", "last layer", "largest jump"
 _DROPOUT = "hidden_dropout_prob={0} attention_probs_dropout_prob={0}"
 # Name and title; rows. The numbers are of `TASKS`, in table 5 of MLM, NSP and
 # SOP before them.
@@ -120,16 +109,6 @@ H 6144 | H=6144 depth=3 | 499M 84.7/75.8 67.8/65.4 78.1 89.1 56.0
 # 13: Depth of a wide model
 12 layers | H=4096 L=12 | 94.0/88.1 88.3/85.3 87.8 95.4 82.5
 24 layers | H=4096 L=24 | 94.1/88.3 88.1/85.1 88.0 95.2 82.3
-
-# 14: Fine-tuning
-table 14 | paper
-table 14, random weights | paper random
-ours |
-ours, random weights | random
-
-# figure_2: What a layer changes, in degrees
-shared (ALBERT) | H=1024 L=24
-not shared (BERT) | E=H sharing=none H=1024 L=24
 """
 
 
@@ -164,12 +143,10 @@ class Table(NamedTuple):
 def _parse_table(text: str) -> Table:
   heading, *lines = text.strip().splitlines()
   name, title = heading.split(": ", 1)
-  columns, printed = [SIZE, LOSS, ACCURACY], [SIZE, *PAPER_TASKS]
+  columns, printed = [SIZE, LOSS, ACCURACY], [SIZE, *TASKS]
   if name == "5":
     columns += [NSP, SOP]
-    printed = [ACCURACY, NSP, SOP, *PAPER_TASKS]
-  if name == "figure_2":
-    columns += [FIRST, LAST, JUMP]
+    printed = [ACCURACY, NSP, SOP, *TASKS]
   rows = {}
   for line in filter(None, lines):
     label, flags, numbers = (x.strip() for x in f"{line} ||".split("|")[:3])
@@ -282,7 +259,7 @@ SCALES = {
     ),
     finetuning=_FINETUNING
     | parse_flags("max_seq_length=128 learning_rate=2.5e-4 num_train_epochs=3"),
-    tasks=PAPER_TASKS,
+    tasks=list(TASKS),
     steps=10_000,
     step_shares={},
     embedding_sizes={64: 64, 128: 128, 256: 256, 768: 512},
