@@ -228,6 +228,9 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     else hf_tokenizer_reader.read(path, result.notes)
   )
   result.labels = labels
+  result.max_seq_length = min(
+    hf_tokenizer_reader.max_length(path), config.max_position_embeddings
+  )
   if is_embedding:
     try:
       sentence_transformers.read(whole, result)
@@ -303,9 +306,9 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   settings = settings_of(config, head, checkpoint.labels, checkpoint.classes)
   if checkpoint_names.GLOBAL_STEP in checkpoint.tensors:
     settings[checkpoint_names.GLOBAL_STEP] = checkpoint.step
-  length = config.max_position_embeddings
+  length = checkpoint.max_seq_length or config.max_position_embeddings
   if head == "embedding":
-    length = sentence_transformers.write(checkpoint, folder)
+    sentence_transformers.write(checkpoint, folder, length)
   if checkpoint.tokenizer:
     python = checkpoint.tokenizer.open()  # Each pads with id 0.
     settings.update(bos_token_id=python.cls_id, eos_token_id=python.sep_id)

@@ -31,6 +31,7 @@ from official_albert.checkpoints.hf_tokenizer import (
   SPECIAL_NAMES,
   SPECIAL_PIECES,
 )
+from official_albert.settings import check_number
 
 _TOKENS_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
 _CONFIG_FILE, _ADDED = "config.json", "added_tokens"
@@ -128,6 +129,21 @@ def read(
     "(tokenizer= in Python)."
   )
   return tokenizer_file.TokenizerFile(folder, "sentencepiece", problem=problem)
+
+
+def max_length(folder: str) -> int:
+  """Returns the maximum tokens of a text, or 0 if a folder does not say it.
+
+  Raises:
+    ValueError: it is no positive integer.
+  """
+  path = os.path.join(folder, SETTINGS_FILE)
+  if not files.exists(path):
+    return 0
+  settings = files.read_json(path, dict[str, Any], "copy the file again")
+  length = settings.get("model_max_length") or 0
+  check_number(f"model_max_length of {path}", length, least=0, whole=True)
+  return length
 
 
 def _read(

@@ -122,8 +122,8 @@ class PortableCheckpoint:
     tokenizer: None if the source has none.
     labels: the names of the classes in the order of the head's outputs; () if
       unknown.
-    task: the task of a fine-tuned classifier or regression, a value of --task
-      of tools.run_finetuning; "" if unknown.
+    task: the task of a fine-tuned run, a value of --task of
+      tools.run_finetuning; "" if unknown.
     head_problem: why no model of this package has the source's head, so that
       the checkpoint holds only the encoder; "" if one has.
     notes: what was inferred or translated, one sentence each.

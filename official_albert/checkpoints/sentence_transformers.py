@@ -23,7 +23,6 @@ MODULES_FILE = "modules.json"
 _MODEL_FILE, _CONFIG_FILE = "config_sentence_transformers.json", "config.json"
 # In the folder of the encoder; the second name is of early versions.
 _ENCODER_FILES = ("sentence_bert_config.json", "sentence_albert_config.json")
-_TOKENIZER_FILE = "tokenizer_config.json"
 # The keys with only one value here, of modules and of the model. All empty
 # values count as one.
 _FIXED: Mapping[str, Mapping[str, Any]] = {
@@ -95,7 +94,6 @@ def read(path: str, checkpoint: portable.PortableCheckpoint) -> None:
   if not is_root or any(os.path.basename(x) != x for x in paths):
     raise ValueError(f"{file} has the paths {str(paths):.80}")
   encoder, pooling, *_ = map(_read_module, names, folders)
-  tokenizer = _read(os.path.join(folders[0], _TOKENIZER_FILE), {})
   modes = pooling.get("pooling_mode") or [
     _FLAGS.get(x, x) for x, y in pooling.items() if x.startswith(_FLAG) and y
   ]
@@ -107,9 +105,9 @@ def read(path: str, checkpoint: portable.PortableCheckpoint) -> None:
     )
   checkpoint.pooling = modeling.Pooling(str(mode or "mean"), len(names) == 3)
   most = checkpoint.config.max_position_embeddings
-  length = encoder.get("max_seq_length") or tokenizer.get("model_max_length")
-  check_number(f"max_seq_length of {path}", length or most, least=1, whole=True)
-  checkpoint.max_seq_length = min(length or most, most)
+  length = encoder.get("max_seq_length") or checkpoint.max_seq_length or most
+  check_number(f"max_seq_length of {path}", length, least=1, whole=True)
+  checkpoint.max_seq_length = min(length, most)
   if checkpoint.tokenizer and encoder.get("do_lower_case"):
     rules = dataclasses.replace(checkpoint.tokenizer.rules, lower_case=True)
     checkpoint.tokenizer = dataclasses.replace(
@@ -148,10 +146,12 @@ def _read(path: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
   return settings
 
 
-def write(checkpoint: portable.PortableCheckpoint, folder: str) -> int:
+def write(
+  checkpoint: portable.PortableCheckpoint, folder: str, length: int
+) -> None:
   """Writes the files around an encoder, which versions 2 to 6 read.
 
-  Returns the maximum tokens of a text.
+  `length` is the maximum number of tokens of a text.
 
   Raises:
     ValueError: sentence-transformers has no such pooling.
@@ -162,8 +162,6 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> int:
       f"sentence-transformers has no pooling {pooling.pooling!r}: --head=none "
       "writes the encoder alone."
     )
-  config = checkpoint.config
-  length = checkpoint.max_seq_length or config.max_position_embeddings
   paths = ["", "1_Pooling", *["2_Normalize"] * pooling.normalize]
   contents = {
     MODULES_FILE: [
@@ -173,7 +171,7 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> int:
     _ENCODER_FILES[0]: {"max_seq_length": length, "do_lower_case": False},
     _MODEL_FILE: {"similarity_fn_name": "cosine"},
     f"{paths[1]}/{_CONFIG_FILE}": {
-      "word_embedding_dimension": config.hidden_size,
+      "word_embedding_dimension": checkpoint.config.hidden_size,
       **{flag: mode == pooling.pooling for flag, mode in _FLAGS.items()},
     },
   }
@@ -181,4 +179,3 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> int:
     files.make_folder(os.path.join(folder, path))
   for name, content in contents.items():
     files.write_json(os.path.join(folder, name), content, indent=2)
-  return length

@@ -114,7 +114,7 @@ def read(
     folders, tokenization.TextRules.of(data.get("tokenizer") or {})
   )
   result.labels = tuple((data.get("settings") or {}).get("labels") or ())
-  if result.classes and result.head != "multiple_choice":
+  if result.head == (data.get("head") or portable.detect_head(stored)):
     result.task = data.get("task", "")
   result.max_seq_length = data.get("max_seq_length", 0)
   if result.head == "embedding":
@@ -239,14 +239,18 @@ def write_own(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     OSError: the folder cannot be written.
   """
   config, tokenizer = checkpoint.config, checkpoint.tokenizer
-  data: dict[str, Any] = {"head": checkpoint.head}
-  if checkpoint.labels or checkpoint.task:
-    data["settings"] = {"labels": list(checkpoint.labels) or None}
+  settings: dict[str, Any] = {"labels": list(checkpoint.labels) or None}
+  if checkpoint.task:  # Its settings change the answers.
+    settings |= (checkpoint.record.get("data") or {}).get("settings") or {}
+  if checkpoint.pooling:
+    settings |= dataclasses.asdict(checkpoint.pooling)
+  data: dict[str, Any] = {
+    "head": checkpoint.head,
+    "max_seq_length": checkpoint.max_seq_length,
+    "settings": settings,
+  }
   if checkpoint.task:
     data["task"] = checkpoint.task
-  if checkpoint.pooling:
-    data["settings"] = dataclasses.asdict(checkpoint.pooling)
-    data["max_seq_length"] = checkpoint.max_seq_length
   if tokenizer:
     data["tokenizer"] = tokenizer.record(config.vocab_size)
     tokenizer.copy_to(folder)

@@ -69,7 +69,12 @@ def convert(
     checkpoint.tokenizer = tokenizer or checkpoint.tokenizer
     _check_tokenizer(checkpoint)
     matched, unexpected = len(checkpoint.carried), checkpoint.unexpected
-    lost = _fit_to(checkpoint, target)
+    results: trained_run.Results = {}
+    # They are those of the checkpoint that is read by default.
+    if checkpoint.task and checkpoint.folder and not options.get("checkpoint"):
+      results = trained_run.read_results(checkpoint.folder)
+    has_results = bool(results) and target == "official_albert"
+    lost = _fit_to(checkpoint, target, has_results)
     original = checkpoint
     if target != "official_albert":
       checkpoint = checkpoints.merge_adapters(original)
@@ -104,12 +109,12 @@ def convert(
         "notes": checkpoint.notes,
       }
       files.write_json(os.path.join(folder, REPORT_FILE), report)
+      if has_results:
+        trained_run.write_results(folder, results)
       if target == "hf":
         name = push_to or os.path.basename(output.rstrip("/"))
-        results: trained_run.Results = {}
-        if checkpoint.head != "none" and not options.get("checkpoint"):
-          results = trained_run.read_results(checkpoint.folder)
-        text = model_card.write(card, name, checkpoint, results)
+        scores = results if checkpoint.task else {}
+        text = model_card.write(card, name, checkpoint, scores)
         files.write_text(os.path.join(folder, model_card.CARD_FILE), text)
   if push_to:
     report["pushed_to"] = model_card.push(output, push_to)
@@ -157,18 +162,26 @@ def _check_tokenizer(checkpoint: checkpoints.PortableCheckpoint) -> None:
 
 
 def _fit_to(
-  checkpoint: checkpoints.PortableCheckpoint, target: str
+  checkpoint: checkpoints.PortableCheckpoint, target: str, has_results: bool
 ) -> dict[str, str]:
   """Removes the head if a format lacks it, and notes other losses.
 
-  Returns the names that the format cannot hold, with the reason.
+  `has_results` says whether the results of a run, with its thresholds, are
+  carried. Returns the names that the format cannot hold, with the reason.
   """
   lost: dict[str, str] = {}
-  if checkpoint.head == "multi_label" and checkpoint.task:
-    found = trained_run.read(checkpoint.folder).thresholds
-    checkpoint.notes.append(
-      f"no format holds the thresholds of the labels, {found}: 0.5 is used."
-    )
+  if checkpoint.task and checkpoint.folder and not has_results:
+    run = trained_run.read(checkpoint.folder)
+    if run.thresholds:
+      checkpoint.notes.append(
+        f"the thresholds of the labels are not carried, {run.thresholds}: 0.5 "
+        "is used."
+      )
+    if run.null_score_diff_threshold is not None:
+      checkpoint.notes.append(
+        "null_score_diff_threshold is not carried, "
+        f"{run.null_score_diff_threshold}: each question gets an answer."
+      )
   if checkpoint.config.adapter_rank and target != "official_albert":
     checkpoint.notes.append(
       "the adapters are merged, so each layer has a group of its own."
@@ -179,22 +192,24 @@ def _fit_to(
       reason = f"Hugging Face has no head for {checkpoint.head}"
       rows = checkpoints.HEADS[checkpoint.head]
       lost = {row.tf1: reason for row in rows}
-      checkpoint.head = "none"
+      checkpoint.head, checkpoint.task = "none", ""
     for name in checkpoint.carried:
       if checkpoints.may_lack(checkpoint.head, name):
         architecture = checkpoints.ARCHITECTURES[checkpoint.head]
         lost[name] = f"{architecture} has no pooler"
       elif checkpoints.is_slot(name):
         lost[name] = "Hugging Face keeps no optimizer state with a model"
-  elif target == "tf1" and checkpoint.pooling:
-    checkpoint.notes.append(
-      f"a TF1 checkpoint cannot hold the pooling: {checkpoint.pooling}."
-    )
-  elif target == "tf1" and checkpoint.labels:
-    checkpoint.notes.append(
-      "a TF1 checkpoint cannot hold the labels; in order, they are: "
-      + ", ".join(checkpoint.labels)
-    )
+  elif target == "tf1":
+    facts = {
+      "pooling": checkpoint.pooling,
+      "labels": ", ".join(checkpoint.labels),
+      "max_seq_length": checkpoint.max_seq_length,
+    }
+    checkpoint.notes += [
+      f"a TF1 checkpoint cannot hold the {name}: {value}."
+      for name, value in facts.items()
+      if value
+    ]
   return lost
 
 

@@ -19,6 +19,7 @@ import official_albert as albert
 from official_albert import AlbertConfig, checkpoints, modeling, training
 from official_albert.inference import make_model
 from official_albert.settings import WRITE_FORMATS
+from official_albert.tasks import trained_run
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tools.conversion import conversion, hf_outputs
@@ -176,6 +177,9 @@ def test_a_classifier_of_several_labels_a_text_stays_one(tmp_path):
   toy_runs.write_finetuned(run, "text_multi_label", ("x", "y", "z"))
   report = conversion.convert("hf", run, hf)
   assert "{'x': 0.3, 'y': 0.5, 'z': 0.7}: 0.5 is used" in report["notes"][-2]
+  report = conversion.convert("tf1", run, str(tmp_path / "tf1"))
+  for fact in ("labels: x, y, z.", "max_seq_length: 24."):
+    assert any(note.endswith(fact) for note in report["notes"])
   conversion.convert("official_albert", hf, back)
   for path in (run, hf, back):
     read = checkpoints.read_checkpoint(path)
@@ -184,6 +188,45 @@ def test_a_classifier_of_several_labels_a_text_stays_one(tmp_path):
     ValueError, match="multi_label_.*, but 3 outputs or anoth"
   ):
     checkpoints.read_checkpoint(hf, head="classification")
+
+
+@pytest.mark.parametrize(
+  "task, labels, settings",
+  [
+    ("text_multi_label", ("x", "y", "z"), {}),
+    ("squad_v2", None, {"threshold": -1.5, "doc_stride": 7, "start_n_top": 2}),
+    ("squad_v1", None, {"max_answer_length": 5}),
+    ("race", None, {"max_qa_length": 9}),
+    ("sst2", ("bad", "good"), {}),
+  ],
+)
+def test_a_converted_run_is_served_like_the_run(
+  task, labels, settings, tmp_path, monkeypatch
+):
+  """With the settings of its answers, and its length of texts."""
+  run, own, hf = (str(tmp_path / x) for x in ("run", "own", "hf"))
+  toy_runs.write_finetuned(run, task, labels, **settings)
+  conversion.convert("official_albert", run, own)
+  first, second = (albert.load(path).source for path in (run, own))
+  assert first.task == second.task == task
+  assert first.module.settings() == second.module.settings()
+  assert first.module.max_seq_length == second.module.max_seq_length == 24
+  report = conversion.convert("hf", run, hf)
+  assert albert.load(hf).source.module.max_seq_length == 24
+  encoder = str(tmp_path / "encoder")
+  conversion.convert("official_albert", run, encoder, head="none")
+  assert albert.load(encoder).kind == "encoder"
+  if settings.get("threshold"):
+    latest = str(tmp_path / "latest")
+    report = conversion.convert(
+      "official_albert", run, latest, checkpoint="latest"
+    )
+    assert any("not carried, -1.5: each" in note for note in report["notes"])
+  # The scores of the folder where the command runs are not those of the model.
+  monkeypatch.chdir(run)
+  trained_run.write_results(".", {"dev": {"f1": 0.123}})
+  conversion.convert("hf", hf, str(tmp_path / "again"))
+  assert "0.123" not in (tmp_path / "again" / "README.md").read_text()
 
 
 def test_tokenizers(tmp_path):

@@ -134,8 +134,11 @@ def publish(
     files.new_folder(output_dir) as folder,
     tempfile.TemporaryDirectory(prefix="hub-assets-") as temporary,
   ):
-    record = tokenizer.record(config.vocab_size)
-    runs.write_run(temporary, config, {}, {"tokenizer": record})
+    data = {
+      "max_seq_length": source.module.max_seq_length,
+      "tokenizer": tokenizer.record(config.vocab_size),
+    }
+    runs.write_run(temporary, config, {}, data)
     tokenizer.copy_to(temporary)
     saved = {instance: os.path.join(folder, instance) for instance in modules}
     for instance, module in modules.items():

@@ -93,7 +93,9 @@ def test_all_that_opens_a_model_opens_it(run, published, tmp_path):
   assert loaded.methods == source.methods
   text = f"{toy_data.GOOD[0]} [MASK] {toy_data.BAD[0]}"
   assert loaded.fill_mask(text) == source.fill_mask(text)
-  np.testing.assert_array_equal(loaded.embed(text), source.embed(text))
+  long_text = " ".join([text] * 50)  # Is truncated as in training.
+  for texts in (text, long_text):
+    np.testing.assert_array_equal(loaded.embed(texts), source.embed(texts))
   conversion.convert("tf1", path, f"{tmp_path}/tf1")
   converted = AlbertModel.from_checkpoint(f"{tmp_path}/tf1")
   np.testing.assert_equal(_weights(converted), expected)
