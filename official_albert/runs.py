@@ -53,8 +53,9 @@ FREE = frozenset(
 # masks, so a restart only warns. The data may have moved to another folder; its
 # content is compared. `tensorflow` is the version.
 OF_THE_MACHINE = frozenset(
-  "compile_chains distribution gradient_accumulation_steps input_dir "
-  "num_replicas precision recompute_activations tensorflow xla".split()
+  "attention compile_chains distribution gradient_accumulation_steps "
+  "input_dir num_replicas precision recompute_activations tensorflow "
+  "xla".split()
 )
 # All other settings shape the result. A restart that changes one is refused
 # unless the user allows it.

@@ -17,6 +17,8 @@ from official_albert.settings import check, check_number, setting
 OPTIMIZERS = ("lamb", "adamw", "muon")
 # With "original", the rate drops when the warm-up ends.
 DECAYS = ("original", "continuous")
+# How attention is computed; see `modeling.fused_ops`.
+ATTENTIONS = ("plain", "compiled")
 # Which value of a held-out metric is the best.
 DIRECTIONS = ("lowest", "highest")
 
@@ -111,6 +113,13 @@ class TrainConfig:
     "Compile chains of element-wise operations with XLA. --nocompile_chains is "
     "for devices that XLA cannot compile for.",
   )
+  attention: str = setting(
+    "plain",
+    "How attention without dropout is computed: by single operations, or as "
+    "one program that XLA compiles, which keeps no scores for the backward "
+    "pass. On TPUs, XLA compiles the whole step anyway.",
+    ATTENTIONS,
+  )
   eval_batch_size: int = setting(
     64, "Held-out examples in one batch.", least=1, most=_MOST_EXAMPLES
   )
@@ -194,6 +203,11 @@ class TrainConfig:
         "micro-batches: choose a gradient_accumulation_steps that divides it."
       )
     self._check_phases()
+    if self.attention != "plain" and not self.compile_chains:
+      raise ValueError(
+        f"attention {self.attention!r} is compiled by XLA, which "
+        "--nocompile_chains avoids: leave out one of both."
+      )
     if self.freeze_encoder and not self.init_checkpoint:
       raise ValueError(
         "freeze_encoder would keep random weights: give an init_checkpoint."

@@ -13,6 +13,8 @@ from official_albert.modeling.classifier import (
 from official_albert.modeling.factorized_embedding import FactorizedEmbedding
 from official_albert.modeling.fused_ops import (
   MASKED_SCORE,
+  attention_as,
+  attention_is_one_program,
   cross_entropy,
   plain_operations_only,
   where_products_round,

@@ -19,9 +19,10 @@ import contextvars
 import functools
 import math
 from concurrent import futures
-from typing import Any, Callable, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional, Sequence
 
 import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 # Added to the scores of padding. exp(-10000) is exactly 0 in float32, so
 # padding does not change any row that has at least one token.
@@ -32,10 +33,11 @@ _SQRT_HALF = math.sqrt(0.5)
 
 _PLAIN_OPERATIONS = contextvars.ContextVar("plain_operations", default=False)
 _COMPILES = contextvars.ContextVar("compiles", default=True)
+_ATTENTION = contextvars.ContextVar("attention", default="plain")
 
 
 @contextlib.contextmanager
-def _within(mode: contextvars.ContextVar, value: bool) -> Iterator[None]:
+def _within(mode: contextvars.ContextVar, value: Any) -> Iterator[None]:
   token = mode.set(value)
   try:
     yield
@@ -60,6 +62,20 @@ def without_compilation() -> Any:
   training takes longer, see docs/results.md.
   """
   return _within(_COMPILES, False)
+
+
+def attention_as(kind: str) -> Any:
+  """Computes attention so in this context or decorated function.
+
+  `kind` is one of `train_config.ATTENTIONS`. Values and gradients are the same
+  but for rounding.
+  """
+  return _within(_ATTENTION, kind)
+
+
+def attention_is_one_program() -> bool:
+  """Returns whether to call `attention`; see `attention_as`."""
+  return _ATTENTION.get() != "plain" and _uses_xla(True)
 
 
 def _on_tpu() -> bool:
@@ -435,6 +451,95 @@ def attention_probs(
     return probs, gradient
 
   return chain(q, k)
+
+
+def _queries_keys_values(products, biases, heads):
+  """Adds biases; returns <float>[B, S, N, D], then [B, T, N, D] twice."""
+  hidden_size = sum(x.shape[-1] for x in products) // 3
+  parts = []
+  for x, bias in zip(products, biases):
+    y = tf.cast(wide_sum(x, bias), x.dtype)
+    count = x.shape[-1] // hidden_size
+    sizes = [*tf.unstack(tf.shape(x)[:2]), count, heads, hidden_size // heads]
+    parts += tf.unstack(tf.reshape(y, sizes), axis=2)
+  return parts
+
+
+def _with_heads_first(x):
+  return tf.transpose(x, [0, 2, 1, 3])
+
+
+def _as_products(gradients, products):
+  """Joins <float>[B, S, N, D] of query, key and value as `products` are."""
+  flat = [tf.reshape(x, [*tf.unstack(tf.shape(x)[:2]), -1]) for x in gradients]
+  if len(products) == 1:
+    return [tf.concat(flat, axis=-1)]
+  return [flat[0], tf.concat(flat[1:], axis=-1)]
+
+
+def _probs(q, k, mask):
+  scores = tf.matmul(q, k, transpose_b=True)  # [B, N, S, T]
+  return _masked_softmax(scores, mask, q.shape[-1] ** -0.5)
+
+
+def _attention(products, biases, mask, heads):
+  parts = _queries_keys_values(products, biases, heads)
+  q, k, v = map(_with_heads_first, parts)
+  return merge_heads(tf.matmul(_probs(q, k, mask), v))  # [B, S, N * D]
+
+
+def _attention_gradient(products, biases, mask, heads, dy):
+  # Without the barrier, XLA would keep the probabilities of the forward pass,
+  # if it compiles both together.
+  *products, dy = gen_xla_ops.xla_optimization_barrier([*products, dy])
+  parts = _queries_keys_values(products, biases, heads)
+  dy = tf.reshape(dy, tf.shape(parts[0]))
+  q, k, v, dy = map(_with_heads_first, [*parts, dy])
+  probs, dprobs = _probs(q, k, mask), tf.matmul(dy, v, transpose_b=True)
+  dscores = _attention_probs_gradient(probs, dprobs, q.shape[-1] ** -0.5)
+  dq = tf.matmul(dscores, k)
+  dk = tf.matmul(dscores, q, transpose_a=True)
+  dv = tf.matmul(probs, dy, transpose_a=True)
+  return _as_products(map(_with_heads_first, (dq, dk, dv)), products)
+
+
+def attention(
+  products: Sequence[tf.Tensor],
+  biases: Sequence[tf.Tensor],
+  mask: tf.Tensor,
+  heads: int,
+) -> tf.Tensor:
+  """Returns softmax(q k^T / sqrt(D)) v, computed as `attention_as` says.
+
+  Each pass is one program that XLA compiles. The backward pass computes the
+  scores again, so no <float>[B, N, S, T] outlives a program.
+
+  Args:
+    products: <float>[B, S, 3 * N * D], the projections to queries, keys and
+      values; or <float>[B, S, N * D] of the queries, and <float>[B, T, 2 * N *
+      D] of keys and values.
+    biases: <float>[O] for each of the products.
+    mask: <int32>[B, T], 1 for tokens and 0 for padding.
+    heads: N.
+
+  Returns:
+    <float>[B, S, N * D].
+  """
+  count = len(products)
+
+  @tf.custom_gradient
+  def chain(*arguments):
+    products, biases = arguments[:count], arguments[count:]
+    context = _run(_attention, True, products, biases, mask, heads)
+
+    def gradient(dy):
+      dx = _run(_attention_gradient, True, products, biases, mask, heads, dy)
+      sums = [_sums_for(b, d, compiled=True) for b, d in zip(biases, dx)]
+      return [*dx, *sums]
+
+    return context, gradient
+
+  return chain(*products, *biases)
 
 
 def _hits(logits, labels):

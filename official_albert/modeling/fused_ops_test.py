@@ -124,6 +124,80 @@ def test_chains_equal_tensorflow(chain, compiled, dtype):
   )
 
 
+def projections(rows):
+  """Returns products and biases of queries, keys and values, or of `rows`."""
+  if rows is None:
+    return [normal(B, S, 3 * H)], [normal(3 * H, seed=1)]
+  return (
+    [normal(B, rows, H), normal(B, S, 2 * H, seed=2)],
+    [normal(H, seed=1), normal(2 * H, seed=3)],
+  )
+
+
+def plain_attention(mask, *inputs):
+  """The same by TensorFlow, in float32."""
+  count = len(inputs) // 2
+  parts = [x + bias for x, bias in zip(inputs[:count], inputs[count:])]
+  if count == 1:
+    q, k, v = tf.split(parts[0], 3, axis=-1)
+  else:
+    q, k, v = parts[0], *tf.split(parts[1], 2, axis=-1)
+  q, k, v = (tf.reshape(x, [B, -1, N, H // N]) for x in (q, k, v))
+  scores = tf.einsum("bsnd,btnd->bnst", q, k) / np.sqrt(H // N)
+  scores = tf.where(tf.cast(mask, tf.bool)[:, None, None], scores, -np.inf)
+  context = tf.einsum("bnst,btnd->bsnd", tf.nn.softmax(scores), v)
+  return tf.reshape(context, [B, -1, H])
+
+
+HOLES = tf.constant([[0, 1, 1, 0, 1, 0, 1], [1] * 7, [0, 0, 0, 0, 0, 1, 0]])
+
+
+@dtypes
+@pytest.mark.parametrize("rows", [None, 4])
+@pytest.mark.parametrize("mask", [MASK, HOLES], ids=["prefix", "holes"])
+def test_attention_as_one_program(mask, rows, dtype):
+  products, biases = projections(rows)
+  products = [tf.cast(x, dtype) for x in products]
+  count = len(products)
+  compare(
+    lambda *inputs: fused_ops.attention(
+      inputs[:count], inputs[count:], mask, N
+    ),
+    lambda *inputs: plain_attention(mask, *inputs),
+    [*products, *biases],
+    dtype,
+  )
+
+
+def test_no_scores_outlive_the_programs_of_attention():
+  products, biases = projections(None)
+
+  @tf.function(autograph=False)
+  def both(x, bias):
+    return with_gradients(
+      lambda *y: fused_ops.attention(y[:1], y[1:], MASK, N), [x, bias]
+    )
+
+  operations = both.get_concrete_function(*products, *biases).graph
+  operations = operations.get_operations()
+  tensors = [tensor for op in operations for tensor in op.outputs]
+  assert all(tensor.shape.rank < 4 for tensor in tensors)
+  # Nor does XLA keep them if it compiles both passes together.
+  whole = tf.function(both, jit_compile=True, autograph=False)
+  get = whole.experimental_get_compiler_ir(*products, *biases)
+  assert get(stage="optimized_hlo").count(" exponential(") == 2
+
+
+def test_attention_is_one_program_where_xla_compiles():
+  assert not fused_ops.attention_is_one_program()
+  with fused_ops.attention_as("compiled"):
+    assert fused_ops.attention_is_one_program()
+    with fused_ops.without_compilation():
+      assert not fused_ops.attention_is_one_program()
+    with fused_ops.plain_operations_only():
+      assert not fused_ops.attention_is_one_program()
+
+
 @compiled_or_not
 def test_bfloat16_probabilities_are_summed_in_float32(compiled):
   """A sum of 600 terms in bfloat16 would be wrong by 10%.

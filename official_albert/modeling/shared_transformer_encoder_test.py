@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert.config import AlbertConfig
-from official_albert.modeling import shared_transformer_encoder
+from official_albert.modeling import fused_ops, shared_transformer_encoder
 
 B, S, H = 2, 5, 12
 CONFIG = AlbertConfig(
@@ -159,7 +159,56 @@ def test_recomputation_keeps_outputs_and_gradients(policy):
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_rows_equal_the_rows_of_the_full_output(recompute):
+def test_attention_as_one_program_equals_single_operations(policy, recompute):
+  tf.keras.utils.set_random_seed(0)
+  encoder = make(
+    recompute,
+    attention_probs_dropout_prob=0.0,
+    num_hidden_layers=2,
+    num_hidden_groups=1,
+    initializer_range=0.3,
+    adapter_rank=2,
+  )
+  run(encoder)
+  for variable in encoder.adapters.weights:
+    values = np.random.default_rng(2).normal(size=variable.shape)
+    variable.assign(0.1 * values)
+  x = tf.constant(np.random.default_rng(0).normal(size=[B, S, H]), tf.float32)
+  seed = tf.constant([4, 2])
+  expected, _, expected_gradients = outputs_and_gradients(encoder, x, seed)
+  with fused_ops.attention_as("compiled"):
+    outputs, _, gradients = outputs_and_gradients(encoder, x, seed)
+  # As for recomputation above.
+  tolerance = 1e-5 if policy == "float32" else 0.03
+  expected += [tf.convert_to_tensor(x) for x in expected_gradients]
+  outputs += [tf.convert_to_tensor(x) for x in gradients]
+  for a, b in zip(expected, outputs, strict=True):
+    assert a.dtype == b.dtype
+    a, b = tf.cast(a, tf.float32), tf.cast(b, tf.float32)
+    assert tf.norm(a - b) <= tolerance * tf.maximum(tf.norm(a), 10.0)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("training", [None, True])
+def test_attention_with_dropout_is_never_one_program(
+  monkeypatch, training, dropout
+):
+  encoder = make(num_hidden_layers=2, attention_probs_dropout_prob=dropout)
+  calls, function = [], fused_ops.attention
+
+  def counting(*arguments):
+    calls.append(1)
+    return function(*arguments)
+
+  monkeypatch.setattr(fused_ops, "attention", counting)
+  with fused_ops.attention_as("compiled"):
+    run(encoder, training=training)
+  assert len(calls) == (0 if training and dropout else 2)
+
+
+@pytest.mark.parametrize("attention", ["plain", "compiled"])
+@pytest.mark.parametrize("recompute", [False, True])
+def test_rows_equal_the_rows_of_the_full_output(recompute, attention):
   """One row is asked for twice; gradients flow through the last layer only."""
   encoder = make(
     recompute, num_hidden_layers=2, num_hidden_groups=1, initializer_range=0.3
@@ -183,8 +232,9 @@ def test_rows_equal_the_rows_of_the_full_output(recompute):
     gradients = tape.gradient(total, [x, *encoder.trainable_variables])
     return outputs[0], picked, gradients
 
-  expected = compute(tf.constant(x), False)
-  actual = compute(tf.constant(x), True)
+  with fused_ops.attention_as(attention):
+    expected = compute(tf.constant(x), False)
+    actual = compute(tf.constant(x), True)
   assert actual[1].shape == [B, 3, H]
   for a, b in zip(tf.nest.flatten(expected), tf.nest.flatten(actual)):
     np.testing.assert_allclose(a, b, atol=2e-5)

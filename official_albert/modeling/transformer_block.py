@@ -146,14 +146,17 @@ class SelfAttention(_Sublayer):
     """
     w = weights or self.weights_for(1, training)[0]
     heads, compiled = self.config.num_attention_heads, bool(training)
+    rate = self.config.attention_probs_dropout_prob if training else 0.0
+    as_one = not rate and fused_ops.attention_is_one_program()
 
     def project(x, kernel, bias, parts, adapter):
       y = adapters.project(x, kernel, adapter)  # [B, S, parts * H]
+      if as_one:
+        return [(y, bias)]
       return fused_ops.split_heads(y, bias, parts, heads, compiled)
 
     if rows is None:
-      # [B, N, S, D] each.
-      q, k, v = project(x, w.kernel, w.bias, 3, w.adapters[:2])
+      projected = project(x, w.kernel, w.bias, 3, w.adapters[:2])
     else:
       # Keys and values are needed at all positions.
       sizes = [self.config.hidden_size, 2 * self.config.hidden_size]
@@ -163,19 +166,20 @@ class SelfAttention(_Sublayer):
       if w.adapters:
         a, b = w.adapters[:2]
         q_adapter, kv_adapter = ((a, x) for x in tf.split(b, sizes, axis=1))
-      # [B, N, T, D] each.
-      k, v = project(x, kv_kernel, kv_bias, 2, kv_adapter)
+      projected = project(x, kv_kernel, kv_bias, 2, kv_adapter)
       x = tf.gather(x, rows, batch_dims=1)  # [B, Q, H]; Q is S from here on
-      (q,) = project(x, q_kernel, q_bias, 1, q_adapter)  # [B, N, S, D]
-    probs = fused_ops.attention_probs(q, k, mask, compiled)  # [B, N, S, T]
-    probs = layers.seeded_dropout(
-      probs,
-      self.config.attention_probs_dropout_prob,
-      training,
-      layers.fold_in(dropout_seed, 0),
-    )  # [B, N, S, T]
-    context = fused_ops.product(probs, v)  # [B, N, S, D]
-    context = fused_ops.merge_heads(context)  # [B, S, H]
+      projected = [*project(x, q_kernel, q_bias, 1, q_adapter), *projected]
+    if as_one:
+      products, biases = zip(*projected)
+      # [B, S, H]
+      context = fused_ops.attention(products, biases, mask, heads)
+    else:
+      q, k, v = projected  # [B, N, S, D], [B, N, T, D] twice
+      probs = fused_ops.attention_probs(q, k, mask, compiled)  # [B, N, S, T]
+      seed = layers.fold_in(dropout_seed, 0)
+      probs = layers.seeded_dropout(probs, rate, training, seed)
+      context = fused_ops.product(probs, v)  # [B, N, S, D]
+      context = fused_ops.merge_heads(context)  # [B, S, H]
     seed = layers.fold_in(dropout_seed, 1)
     return self._add_and_norm(context, w, x, training, seed)  # [B, S, H]
 

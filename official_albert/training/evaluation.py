@@ -14,6 +14,7 @@ from typing import Any, Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from official_albert import modeling
 from official_albert.training import objective, train_step
 from official_albert.training.objective import Batch, Ratio
 
@@ -21,7 +22,10 @@ ID = "example_id"
 
 
 def make_evaluation(
-  task: objective.Task, model: tf.keras.Model, strategy: tf.distribute.Strategy
+  task: objective.Task,
+  model: tf.keras.Model,
+  strategy: tf.distribute.Strategy,
+  attention: str = "plain",
 ) -> Callable[..., objective.Values]:
   """Returns a function from batches to the values of all losses and metrics.
 
@@ -42,6 +46,7 @@ def make_evaluation(
 
   run_over = _make_pass(strategy, eval_step)
 
+  @modeling.attention_as(attention)
   def evaluate(
     dataset: tf.data.Dataset,
     before_batch: Callable[[], None] = lambda: None,

@@ -137,9 +137,9 @@ def make_train_step(
 
   if config.compile_chains or config.xla:
     distribution.start_compiler()
-  if config.compile_chains:
-    return train_step
-  return modeling.without_compilation()(train_step)
+  if not config.compile_chains:
+    return modeling.without_compilation()(train_step)
+  return modeling.attention_as(config.attention)(train_step)
 
 
 def draw_depth(

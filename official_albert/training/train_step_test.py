@@ -13,7 +13,12 @@ import tensorflow as tf
 
 from official_albert import distribution, modeling, run_logs
 from official_albert.testing import toy_task
-from official_albert.training import objective, optimization, train_step
+from official_albert.training import (
+  evaluation,
+  objective,
+  optimization,
+  train_step,
+)
 
 
 def make_step(task, model, **changes):
@@ -119,6 +124,26 @@ def test_xla_compiles_chains_unless_it_is_switched_off(compiles):
   step = make_step(task, model, compile_chains=compiles)
   graph = tf.function(step, autograph=False).get_concrete_function(batch).graph
   assert ("XlaMustCompile" in str(graph.as_graph_def())) == compiles
+
+
+@pytest.mark.parametrize("attention", ["plain", "compiled"])
+def test_updates_and_evaluations_know_the_kind_of_attention(attention):
+  found = {}
+
+  class Task(toy_task.ToyTask):
+    def forward(self, model, batch, training, *others):
+      found[training] = modeling.attention_is_one_program()
+      return super().forward(model, batch, training, *others)
+
+  task = Task()
+  batch, model = next(iter(task.train_dataset(12, 0))), task.build_model()
+  make_step(task, model, attention=attention).get_concrete_function(batch)
+  strategy = tf.distribute.get_strategy()
+  evaluate = evaluation.make_evaluation(task, model, strategy, attention)
+  evaluate(task.eval_dataset(4))
+  assert found == dict.fromkeys([True, False], attention == "compiled")
+  with pytest.raises(ValueError, match="nocompile_chains"):
+    toy_task.config("", attention="compiled", compile_chains=False)
 
 
 def test_a_loop_that_is_asked_to_stop_ends_after_one_update():

@@ -119,6 +119,10 @@ SYSTEMS = {
   "recompute": System("ours", settings={"recompute_activations": True}),
   "xla": System("ours", settings={"xla": True}),
   "no_chains": System("ours", settings={"compile_chains": False}),
+  "compiled_attention": System("ours", settings={"attention": "compiled"}),
+  "xla_compiled_attention": System(
+    "ours", settings={"attention": "compiled", "xla": True}
+  ),
   "embed": System("embeddings", "run"),
   "embed_export": System("embeddings", "exports"),
   "sentence_transformers": System("embeddings", "sentence_transformers"),
@@ -173,6 +177,8 @@ class Result:
   results: list[float] = dataclasses.field(default_factory=list)
   # The last ones of its program; see `protocol.Facts`.
   facts: dict[str, Any] = dataclasses.field(default_factory=dict)
+  # Of the first step, with tracing and compilation.
+  first_seconds: float = 0.0
 
   def row(self, tokens: int, steps: int) -> dict[str, str]:
     """Returns a row of a table: `tokens` of a step, `steps` of every system."""
@@ -182,6 +188,7 @@ class Result:
       "tokens/s": printing.spread(rates, ",.0f"),
       "ms a step": printing.spread([1e3 * tokens / x for x in rates], ".1f"),
       "ours, times as fast": printing.spread(self.ratios, ".2f"),
+      "first step": f"{self.first_seconds:.1f} s",
       "peak memory": f"{self.facts['peak_bytes'] / 2**30:.2f} GiB",
       # Losses, or means of outputs.
       "first and last result": f"{results[0]:.2f}, {results[steps - 1]:.2f}",
@@ -244,7 +251,8 @@ class Peer(Process):
     self.result, self._tokens = Result(name), workload.tokens
     super().__init__(name, system, workload)
     try:
-      self._take(_WARMUP_STEPS)
+      self.result.first_seconds = self._take(1)
+      self._take(_WARMUP_STEPS - 1)
     except BaseException:
       self.__exit__()
       raise

@@ -56,7 +56,7 @@ def test_a_program_answers_until_it_ends(tmp_path, monkeypatch):
     assert 0 < rate < 39 / 0.01
     found = peer.result
     assert found.results == [9, 8, 7, 6, 5] and found.facts["about"] == "a toy"
-    assert found.tokens_per_second == [rate]
+    assert found.tokens_per_second == [rate] and found.first_seconds > 0.01
     assert 2**20 < found.facts["peak_bytes"] < 2**32
     with pytest.raises(ValueError, match="mine ended with exit code 1"):
       peer.turn(1)
@@ -215,7 +215,7 @@ def test_peers_are_reported_and_saved(toys, tmp_path, capsys):
   assert len(cells[0]) == head.count("|") - 1
   assert cells[0] == [
     *("official_albert", "233", "398.6", ""),
-    *("1.00 GiB", "9.00, 8.00", "as official_albert"),
+    *("0.0 s", "1.00 GiB", "9.00, 8.00", "as official_albert"),
   ]
   assert cells[1][:2] == ["hf_tuned", "70"]
   assert cells[1][3] == "3.33"
