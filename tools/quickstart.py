@@ -9,7 +9,6 @@ kept, and training is resumed. Other settings need another --output_dir.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import resource
@@ -18,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Any, Sequence
+from typing import Any
 
 from absl import flags
 
@@ -73,23 +72,6 @@ for sentence, [tokens], [chances] in zip(
 """
 
 
-def run(command: Sequence[str], **settings: Any) -> int:
-  """Runs a program; returns its exit code.
-
-  A terminal sends Ctrl-C to the program too. It has some seconds to save and
-  stop before it receives SIGTERM. A SIGTERM of this process is passed on.
-  """
-  with subprocess.Popen(command, **settings) as process:
-    try:
-      return process.wait()
-    except KeyboardInterrupt:
-      with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(10)
-      raise
-    finally:
-      process.terminate()  # Does nothing if it has ended.
-
-
 def tool(name: str, result: str = "", **given: Any) -> None:
   """Runs the program `tools.NAME` unless `result` exists."""
   if result and files.exists(result):
@@ -98,11 +80,7 @@ def tool(name: str, result: str = "", **given: Any) -> None:
   arguments = [f"--{flag}={value}" for flag, value in given.items()]
   shown = f"{command_line.PREFIX}{name} {shlex.join(arguments)}"
   print(f"\n$ {shown}", flush=True)
-  if code := run(command_line.command(name, *arguments)):
-    raise ValueError(
-      f"tools.{name} failed with exit code {code}: see its output above, fix "
-      "the cause, and run the quickstart again."
-    )
+  command_line.run_program(name, *arguments)
 
 
 def make_data(folder: str, records: str) -> None:
@@ -168,7 +146,8 @@ def export(run_dir: str, saved_model: str) -> None:
   # -I removes the current folder, and so this package, from the path.
   command = [sys.executable, "-I", "-c", _CLEAN_PROCESS]
   command += [files.absolute(saved_model), json.dumps(_SENTENCES)]
-  if run(command, cwd="/", env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}):
+  variables = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+  if subprocess.run(command, cwd="/", env=variables).returncode:
     raise ValueError(f"{saved_model} does not work: see TensorFlow's output.")
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
-import sys
-import time
 
 import pytest
 
@@ -66,22 +63,6 @@ def test_a_failing_step_stops_with_advice(tmp_path):
   assert "tools.train_vocabulary failed with exit code 1" in result.err
   assert "Traceback" not in result.err
   assert not os.listdir(tmp_path / "out")
-
-
-def _terminate(*unused):
-  sys.exit(143)  # As `command_line.run` does after SIGTERM.
-
-
-def test_sigterm_ends_the_program_that_runs():
-  before = signal.signal(signal.SIGALRM, _terminate)
-  signal.setitimer(signal.ITIMER_REAL, 0.5)
-  began = time.monotonic()
-  try:
-    with pytest.raises(SystemExit):
-      quickstart.run([sys.executable, "-c", "import time; time.sleep(60)"])
-  finally:
-    signal.signal(signal.SIGALRM, before)
-  assert time.monotonic() - began < 30
 
 
 def test_the_steps_are_those_of_the_measured_speed(tmp_path, monkeypatch):

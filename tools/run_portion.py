@@ -27,7 +27,6 @@ import json
 import os
 import shlex
 import shutil
-import signal
 import statistics
 import subprocess
 import sys
@@ -84,33 +83,17 @@ _DOWNSTREAM_FLAGS = flags.DEFINE_multi_string(
 )
 _REPORT_SHARE = 0.01  # Of the documents.
 _MEASURED_STEPS = 60  # Of each phase, in loops of ten.
-# What a run exits with that has saved and stopped, or had not begun.
-_TERMINATED = (143, -signal.SIGTERM)
 
 
 def run(
   program: str, given: dict[str, Any], result: str = "", minutes: float = 0
-) -> int:
+) -> None:
   """Runs a program unless `result` exists, for some minutes if above 0."""
   if result and files.exists(result):
-    return 0
+    return
   line = [f"--{k}" if x is None else f"--{k}={x}" for k, x in given.items()]
   print(f"\n$ {command_line.PREFIX}{program} {shlex.join(line)}", flush=True)
-  line = command_line.command(program, *line)
-  with subprocess.Popen(line, env=machine.training_environment()) as process:
-    try:
-      code = process.wait(60 * minutes or None)
-    except subprocess.TimeoutExpired:
-      process.terminate()
-      code = process.wait()
-    except KeyboardInterrupt:
-      process.wait()  # It has received the signal, too.
-      raise
-    finally:
-      process.terminate()  # After SIGTERM; does nothing if it has ended.
-  if code and not (minutes and code in _TERMINATED):
-    raise ValueError(f"tools.{program} ends with {code}: see its output above.")
-  return code
+  command_line.run_program(program, *line, minutes=minutes)
 
 
 def parse(name: str, text: str) -> dict[str, Any]:
@@ -220,8 +203,8 @@ class Run:
 
   def train(
     self, folder: str, steps: list[int], minutes: float = 0, **more: Any
-  ) -> int:
-    """Trains in a folder; returns the exit code."""
+  ) -> None:
+    """Trains in a folder."""
     given = {
       "recipe": self.recipe.name,
       "input_dir": ",".join(map(self.records, self.lengths)),
@@ -233,7 +216,7 @@ class Run:
       "num_warmup_steps": round(self.warmup_share * sum(steps)),
       **more,
     }
-    return run("run_pretraining", given, minutes=minutes)
+    run("run_pretraining", given, minutes=minutes)
 
   def set_steps(self) -> None:
     """Sets the steps: those of earlier portions, or those of the minutes."""
@@ -305,12 +288,17 @@ class Run:
           path = os.path.join(new, name)
           files.write_bytes(path, file.read(size))
 
+  def phase(self, step: int) -> int:
+    """Returns the phase of the update that made `step`."""
+    ends = itertools.accumulate(self.steps)
+    return next(i for i, end in enumerate(ends) if step <= end)
+
   def cost(self) -> tuple[int, float]:
     """Returns the tokens and the minutes of the updates in the run's log."""
-    ends, tokens, minutes, last = [*itertools.accumulate(self.steps)], 0, 0.0, 0
+    tokens, minutes, last = 0, 0.0, 0
     for entry in run_logs.read_metrics(self.run, "train"):
       step = int(entry["step"])
-      phase = next(i for i, end in enumerate(ends) if step <= end)
+      phase = self.phase(step)
       sequences, last = (step - last) * self.batches[phase], step
       tokens += sequences * self.lengths[phase]
       minutes += sequences / entry["sequences_per_second"] / 60
@@ -320,6 +308,10 @@ class Run:
     """Returns the line of the log."""
     results = os.path.join(self.folder, "report.json")
     shape = {"preset", "albert_config_file", "precision", "eval_batch_size"}
+    # After a phase of fewer layers, it is the model of these that was trained.
+    step = runs.step_of(prefix)
+    layers = runs.read_run(self.run)["settings"]["phase_layers"].split(",")
+    depth = int((layers * len(self.steps))[self.phase(step)] or 0)
     given = {
       "mode": "evaluate",
       "recipe": self.recipe.name,
@@ -327,10 +319,11 @@ class Run:
       "eval_input_dir": self.records("report"),
       "model_dir": self.run,
       "metrics_file": results,
+      "num_hidden_layers": depth,
       **{k: x for k, x in self.given.items() if k in shape},
     }
     run("run_pretraining", given)
-    done, downstream = runs.step_of(prefix) == sum(self.steps), {}
+    done, downstream = step == sum(self.steps), {}
     for more in self.downstream if done else ():
       folder = os.path.join(self.folder, "downstream", more["task"])
       own = {"init_checkpoint": self.run, "output_dir": folder}
@@ -351,7 +344,8 @@ class Run:
       ),
       "recipe": self.recipe.name,
       "phase_steps": self.steps,
-      "step": runs.step_of(prefix),
+      "step": step,
+      "layers": depth,
       "tokens": tokens,
       "minutes": round(minutes, 3),
       "tuning": run_logs.read_metrics(self.run, "eval")[-1],

@@ -193,6 +193,8 @@ def test_portions_on_other_machines_end_with_the_same_bits(tmp_path):
       shutil.rmtree(before)
     last = run(folder, "--portion_minutes=0.4")
     steps.append(last["step"])
+    # The report is of the layers that the phase has trained.
+    assert last["layers"] == 1 + sum(last["step"] > x for x in (80, 140))
     if last["step"] == 210:
       break
   assert len(steps) > 1 and steps == sorted(steps)

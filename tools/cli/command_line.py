@@ -191,23 +191,31 @@ def command(program: str, *arguments: str) -> list[str]:
   return [sys.executable, "-m", f"{_TOOLS}{program}", *arguments]
 
 
-def run_program(program: str, *arguments: str) -> None:
-  """Runs `tools.PROGRAM`; raises ValueError if it fails.
+def run_program(program: str, *arguments: str, minutes: float = 0.0) -> None:
+  """Runs `tools.PROGRAM`, for `minutes` if above 0.
 
   A terminal sends Ctrl-C to the program, too, which has ten seconds to save and
   stop. A SIGTERM of this process is passed on.
+
+  Raises:
+    ValueError: it fails, other than by the SIGTERM that ends its minutes.
   """
   line = command(program, *arguments)
+  ended: tuple[int, ...] = ()
   with subprocess.Popen(line, env=machine.training_environment()) as process:
     try:
+      code = process.wait(60 * minutes or None)
+    except subprocess.TimeoutExpired:
+      process.terminate()
       code = process.wait()
+      ended = (_TERMINATED, -signal.SIGTERM)
     except KeyboardInterrupt:
       with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(10)
       raise
     finally:
       process.terminate()  # Does nothing if it has ended.
-  if code:
+  if code and code not in ended:
     raise ValueError(
       f"tools.{program} failed with exit code {code}: see its output above, "
       "mend the cause, and give the same command again."

@@ -161,6 +161,13 @@ def test_a_program_that_another_runs_and_that_fails_is_named():
     command_line.run_program("ensemble", "--nope")
 
 
+def test_a_program_may_have_minutes(monkeypatch):
+  for code, seconds in (("import time; time.sleep(60)", 0.3), ("1", 60)):
+    line = [sys.executable, "-c", code]
+    monkeypatch.setattr(command_line, "command", lambda *unused, x=line: x)
+    command_line.run_program("run_pretraining", minutes=seconds / 60)
+
+
 def test_sigterm_stays_ignored(tmp_path):
   path = write(tmp_path, "import os; os.kill(os.getpid(), 15); print('done')")
   command = f"trap '' TERM; exec {sys.executable} {path}"
