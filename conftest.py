@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -66,15 +65,6 @@ def peer_python() -> Callable[[str], str]:
     return path
 
   return find
-
-
-def pytest_collection_finish() -> None:
-  """Keeps the garbage collector from searching all that was imported.
-
-  That search would take 2% of the time of the tests.
-  """
-  gc.collect()
-  gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)

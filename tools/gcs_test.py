@@ -61,7 +61,7 @@ _SERVED = (
 # From text to answers.
 _WAY = (_VOCABULARY, _RECORDS, _PRETRAINING, _FINETUNING, _EXPORT, _SERVED)
 _OTHERS = (
-  ("inspect_tfrecords", "--input_dir=ROOT/records --check"),
+  ("inspect_tfrecords", "--input_dir=ROOT/records"),
   (
     "run_pretraining",
     f"{_PRETRAINING[1]} --mode=evaluate --metrics_file=ROOT/metrics.json",

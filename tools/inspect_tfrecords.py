@@ -58,9 +58,6 @@ _KEEP_ACCENTS = flags.DEFINE_bool(
   "For --input_files, whether text kept accents; default: the original's rule.",
 )
 _TOKENIZER = (_SPM_MODEL_FILE, _VOCAB_FILE, _DO_LOWER_CASE, _KEEP_ACCENTS)
-_CHECK = flags.DEFINE_bool(
-  "check", True, "Read and check every record; otherwise trust the manifest."
-)
 
 
 if __name__ == "__main__":
@@ -133,20 +130,13 @@ def main(_) -> None:
     for number, record in enumerate(shown):
       text = record_survey.describe(record, tokenizer)
       print(f"\nExample {number}: {text}", flush=True)
-  statistics = {name: {**x.statistics} for name, x in manifest.splits.items()}
-  found = {}
-  if _CHECK.value or _HELDOUT_FILES.value:
-    line = printing.ProgressLine()
-    for name in manifest.splits:
-      found[name] = record_survey.survey(
-        folder, manifest, name, tokenizer, line
-      )
-      statistics[name] |= found[name].statistics
-  if any(statistics.values()):
-    print(f"\n{printing.statistics_table(statistics)}")
-  if found:
-    records = sum(split.records for split in found.values())
-    print(f"\n{records:,} records checked: nothing is wrong with them.")
+  line, found, statistics = printing.ProgressLine(), {}, {}
+  for name, split in manifest.splits.items():
+    found[name] = record_survey.survey(*opened[:2], name, tokenizer, line)
+    statistics[name] = {**split.statistics, **found[name].statistics}
+  print(f"\n{printing.statistics_table(statistics)}")
+  records = sum(split.records for split in found.values())
+  print(f"\n{records:,} records checked: nothing is wrong with them.")
   if _HELDOUT_FILES.value:
     record_survey.adopt(folder, manifest, found, tokenizer)
     print(
