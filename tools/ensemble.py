@@ -119,11 +119,12 @@ def main(_) -> None:
     task = task_flags.make_task(_TASK.value, None, run)
     if not isinstance(task, finetuning_task.LabelTask):
       raise ValueError(f"--task={task.name} has no probabilities to average.")
-    for split in averages:
-      if task.has_split(split) and task.is_labeled(split):
-        for name, tables in predictions.items():
-          found[split] = task.score_answers(split, tables[split])
-          print(f"{split}, {name}: {results.shown(found[split])}")
+    splits = [x for x in averages if task.has_split(x) and task.is_labeled(x)]
+    # The dev data of a member chooses its thresholds; the averages come last.
+    for name, tables in predictions.items():
+      for split in splits:
+        found[split] = task.score_answers(split, tables[split])
+        print(f"{split}, {name}: {results.shown(found[split])}")
   for table in averages.values() if not task else ():
     if table.labels and np.ptp(table.values.sum(axis=1)) > 0.01:
       raise ValueError(

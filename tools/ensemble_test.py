@@ -87,6 +87,29 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   assert not output.exists() and os.listdir(a) == ["predictions"]
 
 
+def test_each_member_has_thresholds_of_its_own(tmp_path):
+  """Both members are right by them, which no other threshold allows."""
+  right = np.array([[1, 0], [0, 1], [1, 1]])
+  line = [
+    *(f"--members={tmp_path}/m?", f"--output_dir={tmp_path}/all"),
+    "--task=text_multi_label",
+  ]
+  for split in ("train", "dev", "test"):
+    rows = ({"text": f"{split} {i}"} for i in range(3))
+    rows = ({**x, "label": y} for x, y in zip(rows, (["a"], ["b"], ["a", "b"])))
+    path = tmp_path / f"{split}.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    line.append(f"--{split}_file={path}")
+  for name, low in (("m1", 0.125), ("m2", 0.75)):
+    for file in (DEV, TEST):
+      values = low + 0.125 * right
+      write(tmp_path / name, values, file, ("a", "b"), "")
+  (done,) = many_commands.run("ensemble", [line])
+  assert done.out.count("micro_f1 1,") == 6, done.out
+  results = json.loads((tmp_path / "all" / "eval_results.json").read_text())
+  assert results["dev"]["a threshold"] == pytest.approx(0.5)
+
+
 def test_members_and_their_average_are_measured(tmp_path):
   """RTE's dev labels alternate; each member is wrong in other rows."""
   toy_data.write_glue(str(tmp_path), ["rte"])

@@ -177,6 +177,18 @@ def test_labels_of_test_data_may_be_placeholders(tmp_path):
   assert task.is_labeled("test")
 
 
+def test_test_data_has_all_columns_of_labels_or_none(tmp_path):
+  path = tmp_path / "test.csv"
+  for columns in ("cold,windy", "wet"):
+    path.write_text(f"text,{columns}\nw5,1{',0' * columns.count(',')}\n")
+    lacking = "'wet'" if "cold" in columns else "'cold', 'windy'"
+    with pytest.raises(ValueError, match=f"test.csv has .* not {lacking}: giv"):
+      _task(tmp_path, "columns", test_file=str(path)).examples("test")
+  path.write_text("text\nw5\n")
+  task = _task(tmp_path, "columns", test_file=str(path))
+  assert task.examples("test")[0].label is None
+
+
 def test_data_without_a_label(tmp_path):
   notes, path = [], _table(tmp_path, "dev.jsonl", [[], ["wet"], "wet| cold"])
   task = _task(tmp_path, dev_file=path)

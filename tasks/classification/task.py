@@ -21,7 +21,13 @@ from typing import (
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, modeling, tfrecords, tokenization
+from official_albert import (
+  checkpoints,
+  files,
+  modeling,
+  tfrecords,
+  tokenization,
+)
 from official_albert.tasks import common
 from official_albert.tasks.classification import examples as examples_lib
 from official_albert.tasks.classification import glue
@@ -232,6 +238,12 @@ class OwnTask(own_files.OwnFiles, TextTask):
     found, absent = own_files.find_columns(path, columns | labels, optional)
     self.finds_ids |= "id" in found
     has_labels = {*labels} <= {*found}
+    if {*labels} & {*found} and not has_labels:
+      lacking = [name for name in labels.values() if name in absent]
+      raise ValueError(
+        f"{path} has some columns of labels, but not {files.quote(*lacking)}: "
+        "give all of them, or none to predict without metrics."
+      )
     label_of = functools.partial(self.read_label, split) if has_labels else None
     examples: Sequence[common.TextExample] = own_files.read_examples(
       path, (found, absent), invalid, label_of, is_test

@@ -53,12 +53,12 @@ def find_shared(train: Iterable[Any], others: Iterable[Any]) -> tuple[int, str]:
 
 
 def _hash_texts(example: Any) -> int:
-  return hash(
-    tuple(
-      " ".join(unicodedata.normalize("NFKC", text or "").casefold().split())
-      for text in example.texts[:2]
-    )
-  )
+  return hash(tuple(normalize(text or "") for text in example.texts[:2]))
+
+
+def normalize(text: str) -> str:
+  """Returns a text by which equal ones are found."""
+  return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def find_columns(

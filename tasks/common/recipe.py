@@ -52,6 +52,7 @@ class TaskOptions:
       one.
     thresholds: those of labels by an earlier evaluation, until the next one.
     labels: the labels of an earlier run, for data without labels.
+    trained_on: the form of the rows of an earlier run of embeddings.
     note: called with lines for the log.
   """
 
@@ -139,6 +140,7 @@ class TaskOptions:
   chosen_threshold: Optional[float] = None
   thresholds: Mapping[str, float] = dataclasses.field(default_factory=dict)
   labels: Optional[Sequence[str]] = None
+  trained_on: str = ""
   note: Callable[[str], None] = print
 
   def file_of(self, split: str) -> str:

@@ -388,7 +388,7 @@ def check_utf8(where: str, texts: Sequence[str]) -> None:
 def _json_record(where: str, line: str, columns: Sequence[str]) -> Record:
   check_utf8(where, [line])
   try:
-    value, problem = json.loads(line), ""
+    value, problem = json.loads(line, object_pairs_hook=_object), ""
   except (ValueError, RecursionError) as error:
     value, problem = None, f" ({error})"
   if not isinstance(value, dict):
@@ -400,6 +400,15 @@ def _json_record(where: str, line: str, columns: Sequence[str]) -> Record:
     )
   _check_columns(where, list(value), columns)
   return Record(where, value)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  """Returns an object of JSON; of equal keys, `json` would take the last."""
+  value = dict(pairs)
+  if len(value) < len(pairs):
+    (name, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
+    raise ValueError(f"it has the key {files.quote(name)} twice")
+  return value
 
 
 def _with_header(
@@ -472,7 +481,7 @@ def plain_cell(record: Record, column: str) -> str:
   value: Any = record.cells[column]
   if isinstance(value, bool):
     return "true" if value else "false"
-  if isinstance(value, (int, float)) and not math.isnan(value):
+  if isinstance(value, (int, float)) and math.isfinite(value):
     # A column of integers with a null is often one of floats.
     is_whole = abs(value) < _WHOLE and value == int(value)
     return str(int(value) if is_whole else value)

@@ -157,6 +157,11 @@ def test_csv(tmp_path):
     ("a.jsonl", '["text"]\n', "line 1 is not a JSON object: write one {...}"),
     (
       "a.jsonl",
+      '{"text": "a", "b": {"c": 1, "c": 2}}\n',
+      "line 1 is not a JSON object (it has the key 'c' twice)",
+    ),
+    (
+      "a.jsonl",
       '{"text": "a"}\n{"Text": "b"}\n',
       "line 2: there is no column 'text', the columns are 'Text'.",
     ),
@@ -240,6 +245,7 @@ def test_cells():
   cells = {"text": "é", "number": 2.5, "yes": True, "empty": ""}
   cells |= {"lone": "\ud83d", "list": [], "none": None}
   cells |= {"whole": -3.0, "large": 1e300, "integer": (1 << 53) + 1}
+  cells["endless"] = float("inf")
   record = rows.Record("a.jsonl, line 7", cells)
   assert rows.text_cell(record, "text") == "é"
   empty = [
@@ -258,6 +264,7 @@ def test_cells():
     (rows.text_cell, "lone", "contains the lone surrogate"),
     (rows.plain_cell, "none", "is empty"),
     (rows.plain_cell, "list", "must be text"),
+    (rows.plain_cell, "endless", "must be text, got inf"),
   ):
     with pytest.raises(ValueError, match=f"line 7: '{column}' {problem}"):
       read(record, column)

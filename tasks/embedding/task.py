@@ -107,7 +107,7 @@ class EmbeddingTask(own_files.OwnFiles):
       return True
     # Where others are scored, pairs without scores need not belong together.
     others = [x for x in ("train", "dev") if self.options.file_of(x)]
-    return all(self.form(x) != SCORES for x in others)
+    return SCORES not in (self.options.trained_on, *map(self.form, others))
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:
     return tfrecords.embedding_schema(
@@ -215,7 +215,7 @@ class EmbeddingTask(own_files.OwnFiles):
 
     Of scores, the correlations with them; of triplets, the accuracy with which
     the text that belongs is more similar; of pairs, how often the text that
-    belongs is the most similar one of all, and the mean of 1 / its rank.
+    belongs is more similar than all others, and the mean of 1 / its rank.
     """
     form, found = self.form(split), _similarities(answers)
     first, second, *others = np.moveaxis(answers, 1, 0)
@@ -232,11 +232,15 @@ class EmbeddingTask(own_files.OwnFiles):
     if form == TRIPLETS:
       wrong = np.sum(first * others[0], -1)
       return {"accuracy": float(np.mean(found > wrong))}
+    # Equal texts are one; others count if they are as similar. Otherwise, a
+    # model with one vector for all texts would be perfect.
+    texts = [own_files.normalize(x.texts[1]) for x in self.examples(split)]
+    _, text_of = np.unique(texts, return_inverse=True)
     ranks = np.ones(len(first))
     for start in range(0, len(first), _ROWS):
       part = slice(start, start + _ROWS)
-      closer = first[part] @ second.T > found[part, None] + 1e-6
-      ranks[part] += closer.sum(axis=1)
+      closer = first[part] @ second.T > found[part, None] - 1e-6
+      ranks[part] += (closer & (text_of[part, None] != text_of)).sum(axis=1)
     return {
       "mrr": float(np.mean(1 / ranks)),
       "accuracy_at_1": float(np.mean(ranks == 1)),
@@ -258,6 +262,8 @@ class EmbeddingTask(own_files.OwnFiles):
     described["settings"] |= dataclasses.asdict(
       modeling.Pooling(self.recipe.pooling, self.recipe.normalize)
     )
+    if "train" in self.records:
+      described["settings"]["trained_on"] = self.form("train")
     return described
 
   def model_settings(self) -> dict[str, Any]:

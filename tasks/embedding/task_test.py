@@ -183,9 +183,19 @@ def test_metrics_by_hand(make, tmp_path):
   task = make("scores", "pairs")
   vectors = np.eye(4, dtype=np.float32)[np.array([[0, 0], [0, 1], [2, 2]])]
   answers = task.answers("dev", {"vectors": vectors})
-  # The own text of the second is as far as that of the third: rank 2.
+  # One text is closer than the own one of the second row, and one as far.
   assert task.score_answers("dev", answers) == pytest.approx(
-    {"mrr": 2.5 / 3, "accuracy_at_1": 2 / 3}
+    {"mrr": (1 + 1 / 3 + 1) / 3, "accuracy_at_1": 2 / 3}
+  )
+
+
+def test_ties_are_not_in_favor_of_the_model(make):
+  _TABLES["equal"] = ["a\tb", "wet\tOld", "rain\told ", "sea\tthe sea"]
+  task = make("pairs", "equal")
+  vectors = np.full([3, 2, 4], 0.5, np.float32)
+  # The second texts of the first two rows are equal, that of the third is not.
+  assert task.score_answers("dev", vectors) == pytest.approx(
+    {"mrr": (1 / 2 + 1 / 2 + 1 / 3) / 3, "accuracy_at_1": 0}
   )
 
 
@@ -293,6 +303,11 @@ def test_pairs_that_lack_scores_are_not_scored(make, tmp_path):
   ):
     task = make(train, dev, test_file=path)
     assert task.is_labeled("dev") and task.is_labeled("test") == is_labeled
+    # A trained run predicts the file alone.
+    task = task.with_records(["train", "dev"], toy_models.config(12, 6))
+    trained_on = task.describe()["settings"]["trained_on"]
+    task = make(test_file=path, trained_on=trained_on)
+    assert task.is_labeled("test") == (train != "scores")
 
 
 @pytest.mark.parametrize(

@@ -437,11 +437,6 @@ def decode(
       also of starts and ends of a window.
     max_answer_length: the maximum tokens of an answer.
   """
-  if not all(np.isfinite(values).all() for values in scores.values()):
-    raise ValueError(
-      "scores are infinite or not a number: the model has diverged; use an "
-      "earlier checkpoint."
-    )
   # The first windows of the questions, and the end.
   begins = [i for i, w in enumerate(windows) if w.first_token == 0]
   begins.append(len(windows))

@@ -315,8 +315,13 @@ def _tags_of(
 
 
 def _span(where: str, text: str, value: Any) -> tuple[int, int, str]:
-  """Returns start, end and label of a dict, or of a list of them."""
+  """Returns start, end and label of a dict, or of a list of them.
+
+  The dict may also have the text, which offsets in bytes do not give.
+  """
+  shown: Any = None
   if isinstance(value, dict):
+    shown = value.get("text")
     value = [value.get(name) for name in ("start", "end", "label")]
   fits = isinstance(value, list) and list(map(type, value)) == [int, int, str]
   if not fits or not 0 <= value[0] < value[1] <= len(text) or not value[2]:
@@ -325,7 +330,15 @@ def _span(where: str, text: str, value: Any) -> tuple[int, int, str]:
       ": a span must have a label and characters start < end",
       f" from 0 to {len(text)}, got {files.quote(value)}.",
     )
-  return value[0], value[1], value[2]
+  start, end, label = value
+  if isinstance(shown, str) and shown.strip() != text[start:end].strip():
+    raise rows.InvalidRow(
+      where,
+      ": a span has another text than its characters",
+      f" {start} to {end}: {files.quote(shown)}, but "
+      f"{files.quote(text[start:end])}; count characters, not bytes.",
+    )
+  return start, end, label
 
 
 @dataclasses.dataclass(frozen=True)

@@ -153,8 +153,8 @@ class TaggingTask(own_files.OwnFiles):
   ) -> dict[str, tf.Tensor]:
     """Returns the best class of each piece, and its probability, [B, S]."""
     chances = tf.nn.softmax(outputs["logits"])
-    found = {
-      "classes": tf.argmax(chances, -1, tf.int32),
+    found = {  # Of the logits, like exports: softmax may make two equal.
+      "classes": tf.argmax(outputs["logits"], -1, tf.int32),
       "probabilities": tf.reduce_max(chances, -1),
     }
     # Batches of all lengths have one shape.

@@ -172,6 +172,11 @@ def _spans(*spans):
     ("a.jsonl", _spans([0, 3, ""]), "must have a label"),
     ("a.jsonl", _spans([3, 4, "x"]), "has no word"),
     ("a.jsonl", _spans({"start": 0, "end": 3}), "must have a label"),
+    (
+      "a.jsonl",
+      _spans({"start": 4, "end": 6, "label": "x", "text": "two"}),
+      "another text than its characters 4 to 6: 'two', but 'tw'",
+    ),
   ],
 )
 def test_bad_files(tmp_path, name, text, message):
@@ -306,6 +311,11 @@ def test_records_and_losses_by_hand(make):
   assert loss == pytest.approx(expected, rel=1e-6)
   weights = task.loss_weights(batch)
   assert weights["token_classification"] == 2
+  # The probabilities are equal, the logits are not.
+  logits = tf.constant([[[0.0, 1e-8, 0.0, 0.0, 0.0]]])
+  batch = {"example_id": tf.range(1), "input_ids": tf.zeros([1, 1])}
+  found = task.predictions(None, {"logits": logits}, batch)
+  assert found["classes"][0, 0] == 1
 
 
 def test_right_classes_score_one(make, tmp_path):

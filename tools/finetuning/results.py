@@ -20,7 +20,7 @@ from official_albert.tools.cli import printing
 from official_albert.tools.finetuning import report
 
 PREDICTIONS_FOLDER = "predictions"
-_LOWEST_IS_BEST = ("mean_squared_error", "missing")
+_LOWEST_IS_BEST = ("mean_squared_error",)
 _NO_RESULTS = ("total", "thresh", "threshold", "by_characters")
 _ADVICE = (
   "for a better model, try other seeds (--seeds=5), a lower --learning_rate, "
@@ -61,7 +61,13 @@ def predict(
   for split in dict.fromkeys([*eval_splits, *test_splits]):
     print(f"predicting {split}", flush=True)
     data = task.dataset(split, config.eval_batch_size)
-    answers = task.answers(split, to_arrays(data))
+    arrays = to_arrays(data)
+    if not all(np.isfinite(values).all() for values in arrays.values()):
+      raise ValueError(
+        f"{checkpoint} predicts {split} with numbers that are not finite: the "
+        "model has diverged; use an earlier checkpoint."
+      )
+    answers = task.answers(split, arrays)
     if split in eval_splits:
       # Before the files are written: SQuAD 2.0 chooses its threshold here.
       results[split] = task.score_answers(split, answers)

@@ -65,6 +65,13 @@ def test_the_best_checkpoint_predicts(tmp_path):
       right = values.argmax(axis=1) == [0, 1, 0, 1, 0, 1, 0]
       assert scores["dev"]["accuracy"] == pytest.approx(right.mean())
 
+  bad = str(tmp_path / "bad")
+  model.classifier.output_bias.assign([np.nan, 0])
+  training.CheckpointManager(bad, 1, model=model).save(1)
+  config = training.TrainConfig(model_dir=bad, eval_batch_size=4)
+  with pytest.raises(ValueError, match="predicts test with numbers that are n"):
+    results.predict(task, config, strategy, None, [], ["test"])
+
 
 def write_run(folder, **changes):
   runs.write_run(str(folder), _CONFIG, {}, {**_DATA, **changes})

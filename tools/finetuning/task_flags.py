@@ -109,6 +109,7 @@ def make_task(
     chosen_threshold=run.null_score_diff_threshold if run else None,
     thresholds=run.thresholds if run else {},
     labels=run.labels if run else None,
+    trained_on=settings.get("trained_on", ""),
   )
   return registry.make_task(name, options)
 
