@@ -117,10 +117,8 @@ def _recipes() -> _Table:
         recipe.expected_time.partition(" at ")[0],
       ]
     )
-  columns = (
-    "recipe|optimizer, peak rate|batch|micro-batches|steps|hardware|time"
-  )
-  return columns.split("|"), rows
+  columns = "recipe|optimizer, peak rate|batch|micro-batches|steps|hardware"
+  return [*columns.split("|"), "time"], rows
 
 
 @_table
@@ -192,11 +190,8 @@ def _quickstart_curves() -> Sequence[_Panel]:
 @_picture("results/depth_at_test_time.png")
 def _depth_at_test_time() -> Sequence[_Panel]:
   depth, panels = "mean number of layers", []
-  models = {
-    name: points
-    for name, points in _read("depth_at_test_time.json").items()
-    if isinstance(points, list)
-  }
+  found = _read("depth_at_test_time.json")
+  models = {name: x for name, x in found.items() if isinstance(x, list)}
   for title in ("accuracy in percent", "milliseconds a text, batches of 32"):
     lines = []
     for color, (name, points) in enumerate(models.items()):
