@@ -133,11 +133,14 @@ def _write_models(
           *(*export, f"{to}/exports_{kind}"),
           *("--signatures=ids", f"--precision={kind}"),
         )
-    elif program == "onnx_files":
-      command_line.run_program(
-        *(*export, f"{to}/onnx_{kind}"),
-        *("--format=onnx", f"--quantization={kind}"),
-      )
+    elif program == "onnx_files" or "openvino_onnx" in kind:
+      quantization = kind if program == "onnx_files" else "none"
+      path = os.path.join(folder, f"onnx_{quantization}")
+      if not files.exists(path):
+        command_line.run_program(
+          *(*export, f"{to}/onnx_{quantization}"),
+          *("--format=onnx", f"--quantization={quantization}"),
+        )
     elif program == "tflite_files":
       for length in lengths:
         command_line.run_program(

@@ -136,6 +136,9 @@ SYSTEMS = {
   "saved_model_bfloat16": System("exports", "bfloat16"),
   "c_api": System("c_api", "float32"),
   "c_api_bfloat16": System("c_api", "bfloat16"),
+  "c_api_bfloat16_packed": System(
+    "c_api", "bfloat16", {"TF_ONEDNN_ASSUME_FROZEN_WEIGHTS": "1"}
+  ),
   "onnxruntime": System("onnx_files", "none"),
   "onnxruntime_int8": System("onnx_files", "int8"),
   "litert": System("tflite_files", "none", settings=_LITERT),
@@ -147,6 +150,8 @@ SYSTEMS = {
   "openvino": System("runtimes", "openvino float32"),
   "openvino_bfloat16": System("runtimes", "openvino bfloat16"),
   "openvino_int8": System("runtimes", "openvino int8"),
+  "openvino_onnx": System("runtimes", "openvino_onnx float32"),
+  "openvino_onnx_bfloat16": System("runtimes", "openvino_onnx bfloat16"),
   "hf_sdpa_bfloat16": System(
     "huggingface", "sdpa", settings={"dtype": "bfloat16"}
   ),

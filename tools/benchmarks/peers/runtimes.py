@@ -1,7 +1,7 @@
 """ONNX Runtime and OpenVINO with Hugging Face's model, prepared by their tools.
 
-The first process of a variant writes its file. Runs in a separate virtual
-environment; see `protocol`.
+The first process of a variant writes its file. OpenVINO also takes our ONNX
+file. Runs in a separate virtual environment; see `protocol`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ def load(workload: protocol.Workload) -> tuple[protocol.Answer, protocol.Facts]:
   runtime, numbers = workload.variant.split()
   folder = pathlib.Path(workload.models_dir) / "runtimes"
   folder.mkdir(exist_ok=True)
+  if runtime == "openvino_onnx":
+    path = folder.parent / "onnx_none/model.onnx"
+    run, about = _compiled(path, numbers, workload)
+    return (
+      lambda x: run({name: value.astype("int64") for name, value in x.items()}),
+      lambda: {"about": f"ONNX, {about}"},
+    )
   load_into = _onnxruntime if runtime == "onnxruntime" else _openvino
   run, about = load_into(folder, numbers, workload)
 
@@ -88,6 +95,16 @@ def _openvino(
         subset_size=len(requests),
       )
     openvino.save_model(model, path, compress_to_fp16=False)
+  run, about = _compiled(path, numbers, workload)
+  return run, f"torch.onnx, {kind}, {about}"
+
+
+def _compiled(
+  path: pathlib.Path, numbers: str, workload: protocol.Workload
+) -> tuple[Callable[..., Any], str]:
+  """Returns a file in OpenVINO."""
+  import openvino
+
   settings: dict[str, Any] = {
     "INFERENCE_NUM_THREADS": workload.threads,
     "PERFORMANCE_HINT": "LATENCY",
@@ -101,7 +118,7 @@ def _openvino(
 
   version = openvino.__version__.split("-")[0]
   rest = model.get_property("INFERENCE_PRECISION_HINT").get_type_name()
-  return run, f"torch.onnx, {kind}, {rest}; openvino {version}"
+  return run, f"{rest}; openvino {version}"
 
 
 def _exported(

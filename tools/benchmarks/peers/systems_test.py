@@ -12,6 +12,7 @@ import pytest
 from official_albert.testing import toy_models
 from official_albert.tools.benchmarks import turns
 from official_albert.tools.benchmarks.peers import protocol
+from official_albert.tools.cli import command_line
 
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
 _HF_MODEL = _ROOT / "official_albert" / "testdata" / "hf_one_group"
@@ -61,6 +62,10 @@ def test_systems_train(name, precision):
 @pytest.mark.heavy
 def test_huggingface_and_runtimes_serve(tmp_path, monkeypatch, peer_python):
   (tmp_path / "huggingface").symlink_to(_HF_MODEL / "pretraining")
+  command_line.run_program(
+    *("export_saved_model", f"--model_dir={tmp_path}/huggingface"),
+    *("--head=encoder", "--format=onnx", f"--export_dir={tmp_path}/onnx_none"),
+  )
   config = json.loads((_HF_MODEL / "pretraining/config.json").read_text())
   workload = dataclasses.replace(
     _WORKLOAD, config=config, models_dir=str(tmp_path)
