@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 
 import pytest
 
@@ -35,19 +34,29 @@ _CASES = (
     ["finetuning", "--finetuning_flags=--task=race --init_checkpoint=x"],
     "the --task of texts, of tags or",
   ),
+  (
+    ["finetuning", "--finetuning_flags=--task=cola --data_dir x"],
+    "has 'x', which is no --NAME or --NAME=VALUE",
+  ),
+  (
+    [
+      *("finetuning", "--systems=litert"),
+      "--finetuning_flags=--task=cola --init_checkpoint=x",
+    ],
+    "litert is not fine-tuned",
+  ),
 )
 
 
 def test_wrong_flags_are_refused_before_a_measurement():
   results = many_commands.check_refusals("benchmark", _CASES)
   described = [result.out.count("\n") for result in results]
-  assert described == [0] * 9 + [1] * 5
+  assert described == [0] * 9 + [1] * 7
 
 
 @pytest.mark.heavy
-def test_texts_are_embedded(tmp_path, peer_python, monkeypatch):
-  folder = pathlib.Path(peer_python("sentence_transformers")).parents[2]
-  monkeypatch.setattr(turns, "PEERS_DIR", folder)
+def test_texts_are_embedded(tmp_path, peer_python):
+  peer_python("sentence_transformers")
   toy_runs.write_tokenizer(str(tmp_path))
   (tmp_path / "texts.txt").write_text("a day at sea\nIt was cold.\n" * 20)
   options = turns.Options(
@@ -155,8 +164,7 @@ def test_two_systems_are_fine_tuned(
   systems = ["hf_finetuned", "hf_frozen"]
   if task == "text_embedding":
     systems = ["st_finetuned"]
-  python = pathlib.Path(peer_python(turns.SYSTEMS[systems[0]].variant))
-  monkeypatch.setattr(turns, "PEERS_DIR", python.parents[2])
+  peer_python(turns.SYSTEMS[systems[0]].variant)
   run = toy_runs.write_pretrained(str(tmp_path / "run"))
   lines = [json.dumps(_row(task, i % 3 == 1)) + "\n" for i in range(48)]
   for split, count in (("train", 48), ("dev", 12), ("test", 9)):

@@ -32,6 +32,11 @@ _SAME.append("--learning_rate_decay=original")
 def run(benchmark: str, options: turns.Options) -> None:
   """Trains, prints a table, and saves it if there is a folder."""
   flags = shlex.split(options.finetuning_flags)
+  for word in flags:
+    if not word.startswith("--"):
+      raise ValueError(
+        f"--finetuning_flags has {word!r}, which is no --NAME or --NAME=VALUE."
+      )
   given = dict(x.lstrip("-").partition("=")[::2] for x in flags)
   name, source = given.get("task", ""), given.get("init_checkpoint", "")
   kind = registry.TASKS.get(name)
@@ -41,6 +46,9 @@ def run(benchmark: str, options: turns.Options) -> None:
       "of tags or of embeddings."
     )
   systems = options.systems or turns.DEFAULTS[benchmark]
+  for system in systems:
+    if not turns.SYSTEMS[system].program.startswith(benchmark):
+      raise ValueError(f"{system} is not fine-tuned: choose other --systems.")
   if registry.get(name).head == _EMBEDDING:
     systems = ["st_finetuned"]
   pythons = {system: turns.SYSTEMS[system].python() for system in systems}

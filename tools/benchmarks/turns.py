@@ -32,7 +32,7 @@ _MALLOC_TUNED = {
   "MALLOC_TOP_PAD_": str(1 << 28),
 }
 PROGRAMS = "official_albert.tools.benchmarks.peers"
-PEERS_DIR = pathlib.Path("~/.cache/official_albert/peers").expanduser()
+PEERS_DIR = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
 _REQUIREMENTS = pathlib.Path(__file__).parent / "peers/requirements"
 # Where the top-level package is, also in a clone, where tools is a link.
 ROOT = pathlib.Path(__file__).absolute().parents[3]
@@ -107,7 +107,7 @@ class System(NamedTuple):
       return sys.executable
     # The only Python for which all of the requirements have packages.
     return command_line.find_environment(
-      PEERS_DIR / f"official_albert_{library[0]}",
+      pathlib.Path(PEERS_DIR, f"official_albert_{library[0]}").expanduser(),
       *(_REQUIREMENTS / f"{library[0]}.txt", "3.11"),
     )
 

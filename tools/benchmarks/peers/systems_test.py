@@ -60,7 +60,7 @@ def test_systems_train(name, precision):
 
 
 @pytest.mark.heavy
-def test_huggingface_and_runtimes_serve(tmp_path, monkeypatch, peer_python):
+def test_huggingface_and_runtimes_serve(tmp_path, peer_python):
   (tmp_path / "huggingface").symlink_to(_HF_MODEL / "pretraining")
   command_line.run_program(
     *("export_saved_model", f"--model_dir={tmp_path}/huggingface"),
@@ -75,8 +75,7 @@ def test_huggingface_and_runtimes_serve(tmp_path, monkeypatch, peer_python):
   expected = None
   for name in _SERVED:
     system = turns.SYSTEMS[name]
-    python = pathlib.Path(peer_python(system.program))
-    monkeypatch.setattr(turns, "PEERS_DIR", python.parents[2])
+    peer_python(system.program)
     with turns.Process(name, system, workload) as process:
       found = process.ask(line)
     assert len(found["milliseconds"]) in (1, 2)
