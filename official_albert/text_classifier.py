@@ -548,12 +548,13 @@ class TextClassifier(modeling.FeatureModel):
     """
     with checkpoints.open(path) as checkpoint:
       if tokenizer is None:
-        if checkpoint.tokenizer is None:
+        file = checkpoint.choose_tokenizer()
+        if file is None:
           raise ValueError(
             f"there is no tokenizer beside {path}: give one, such as "
             'tokenizer=SentencePieceTokenizer("30k-clean.model").'
           )
-        tokenizer = checkpoint.tokenizer.open()
+        tokenizer = file.open()
       config = dataclasses.replace(checkpoint.config, **_NO_DROPOUT)
       classifier = cls(config, tokenizer, labels, **kwargs)
       kind = "regression" if labels is None else "classification"

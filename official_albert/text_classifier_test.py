@@ -509,11 +509,11 @@ def test_the_scale_of_the_targets_changes_no_update(tokenizer):
   assert max(abs(a - b).max() for a, b in zip(before, weights[0])) > 1e-3
 
 
-def _write_run(classifier, folder, head="classification") -> None:
+def _write_run(classifier, folder, head="classification", **record) -> None:
   data = {
     "head": head,
     "settings": {"labels": classifier.labels},
-    "tokenizer": {"kind": "wordpiece", "lower_case": True},
+    "tokenizer": {"kind": "wordpiece", "lower_case": True, **record},
   }
   runs.write_run(str(folder), classifier.config, {}, data)
   (pathlib.Path(folder) / "vocab.txt").write_bytes(classifier.tokenizer.content)
@@ -561,6 +561,9 @@ def test_a_random_pooler_is_named(tokenizer):
 def test_checkpoints_bring_no_dropout(tokenizer, tmp_path):
   config = toy_models.config(tokenizer.vocab_size, 32, hidden_dropout_prob=0.1)
   classifier = TextClassifier(config, tokenizer, None, 24)
+  _write_run(classifier, tmp_path / "changed", "regression", sha256="0" * 64)
+  with pytest.raises(ValueError, match="is not the tokenizer that the model"):
+    TextClassifier.from_checkpoint(str(tmp_path / "changed"), None)
   _write_run(classifier, tmp_path, "regression")
   (tmp_path / "vocab.txt").unlink()
   with pytest.raises(ValueError, match="there is no tokenizer beside"):

@@ -128,7 +128,16 @@ def read(
     "it without that, or give another by --spm_model_file or --vocab_file "
     "(tokenizer= in Python)."
   )
-  return tokenizer_file.TokenizerFile(folder, "sentencepiece", problem=problem)
+  # The rules are those of the tokenizer that is given instead.
+  obeyed = {**_OBEYED["sentencepiece"], **_OBEYED["wordpiece"]}
+  said = {
+    field: contents[SETTINGS_FILE][name] != (name == "strip_accents")
+    for name, field in obeyed.items()
+    if isinstance(contents[SETTINGS_FILE].get(name), bool)
+  }
+  return tokenizer_file.TokenizerFile(
+    folder, "sentencepiece", tokenization.TextRules(**said), problem
+  )
 
 
 def max_length(folder: str) -> int:

@@ -450,6 +450,11 @@ def test_settings_that_are_not_supported_are_named(model, tmp_path):
         setting = {file: {name: value}}
         text = _refusal(_save(folder, **setting, **vocabularies[kind]))
         assert name in text or f"{file}.json adds '" in text, text
+  # Its rules are those of the tokenizer that is given instead.
+  cased = {"do_lower_case": False, "strip_accents": False, "unk_token": "x"}
+  _save(tmp_path / "cased", tokenizer_config=cased, vocab_dot_txt=_BERT)
+  file, _ = _read(tmp_path / "cased")
+  assert file.problem and file.rules == tokenization.TextRules(False, True)
   text = _refusal(_save(tmp_path / "line", vocab_dot_txt=b"[PAD]\n[UNK] \n"))
   assert "line 2 " in text
 

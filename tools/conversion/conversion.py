@@ -35,6 +35,8 @@ def convert(
   output: str,
   *,
   tokenizer: Optional[checkpoints.TokenizerFile] = None,
+  lower_case: Optional[bool] = None,
+  keep_accents: Optional[bool] = None,
   hf_python: str = "",
   card: model_card.Card = _NO_CARD,
   push_to: str = "",
@@ -66,7 +68,9 @@ def convert(
     checkpoint.notes.append(
       f"the weights are {shown}, step {checkpoint.step:,}."
     )
-    checkpoint.tokenizer = tokenizer or checkpoint.tokenizer
+    checkpoint.tokenizer = checkpoint.choose_tokenizer(
+      tokenizer, lower_case, keep_accents
+    )
     _check_tokenizer(checkpoint)
     matched, unexpected = len(checkpoint.carried), checkpoint.unexpected
     results: trained_run.Results = {}

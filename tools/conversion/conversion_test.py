@@ -233,8 +233,8 @@ def test_tokenizers(tmp_path):
   path = _golden(tmp_path)
   file = tmp_path / "golden" / "30k-clean.model"
 
-  def convert(output, target="hf"):
-    report = conversion.convert(target, path, str(tmp_path / output))
+  def convert(output, target="hf", path=path, **chosen):
+    report = conversion.convert(target, path, str(tmp_path / output), **chosen)
     return "\n".join(report["notes"])
 
   # More pieces than rows are refused; fewer may be padding.
@@ -243,6 +243,17 @@ def test_tokenizers(tmp_path):
     convert("a")
   file.write_bytes(toy_vocabulary.numbers(96))
   assert "96 pieces for a vocab_size of 211" in convert("a")
+  # The rules are chosen, or as recorded, for another file, too.
+  notes = convert("cased", lower_case=False, keep_accents=True)
+  assert "{'lower_case': False, 'keep_accents': True} and 96" in notes
+  cased = checkpoints.read_checkpoint(str(tmp_path / "cased")).tokenizer
+  assert cased.rules.keep_accents and not cased.rules.lower_case
+  given = checkpoints.chosen_tokenizer(str(file), "")
+  notes = convert("given", path=str(tmp_path / "cased"), tokenizer=given)
+  assert f"{file}, with {{'lower_case': False, 'keep_a" in notes
+  run = toy_runs.write_pretrained(str(tmp_path / "run"))
+  with pytest.raises(ValueError, match="is not the tokenizer that the model"):
+    convert("b", path=run, tokenizer=given)
   # A tokenizer above the folder is not used.
   file.rename(tmp_path / file.name)
   for target in WRITE_FORMATS:
