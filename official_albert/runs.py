@@ -16,6 +16,7 @@ import fnmatch
 import json
 import os
 import platform
+import re
 import time
 from typing import Any, Mapping, Optional, Sequence
 
@@ -37,6 +38,9 @@ LATEST, BEST = "latest", "best"
 SUMMARY_FILE = "summary.json"
 _VARIABLES, ASSETS = "variables", "assets"
 _INDEX = ".index"
+_CHECKPOINT_FILE = re.compile(
+  rf"{re.escape(CHECKPOINT_NAME)}-\d+\.(index|data-\d{{5}}-of-\d{{5}})"
+)
 # Of tools.publish_hub_module, above the folders of its modules.
 _PUBLICATION_FILE, _PUBLISHED_ENCODER = "model-metadata.json", "encoder"
 
@@ -310,11 +314,24 @@ def read_best(model_dir: str) -> Optional[BestRecord]:
     return None
 
 
+def checkpoint_files(model_dir: str) -> dict[str, list[str]]:
+  """Returns the files of each checkpoint in a folder, by prefixes and steps.
+
+  Some of them may be missing. Files with other names, such as copies, are the
+  user's.
+  """
+  found: dict[str, list[str]] = {}
+  # `training` refuses folders whose names are globs, as TensorFlow does.
+  for path in files.glob(os.path.join(model_dir, f"{CHECKPOINT_NAME}-[0-9]*")):
+    if _CHECKPOINT_FILE.fullmatch(os.path.basename(path)):
+      found.setdefault(path.rpartition(".")[0], []).append(path)
+  return {prefix: found[prefix] for prefix in sorted(found, key=step_of)}
+
+
 def list_checkpoints(model_dir: str) -> list[str]:
   """Returns the prefixes of the complete checkpoints in a folder, by step."""
-  # `training` refuses folders whose names are globs, as TensorFlow does.
-  names = files.glob(os.path.join(model_dir, f"{CHECKPOINT_NAME}-[0-9]*.index"))
-  return sorted((name.removesuffix(".index") for name in names), key=step_of)
+  found = checkpoint_files(model_dir).items()
+  return [prefix for prefix, paths in found if f"{prefix}{_INDEX}" in paths]
 
 
 def step_of(path: str) -> int:

@@ -79,9 +79,10 @@ class CheckpointManager:
         ) from error
     if not damaged:
       return f"resumed from {self.latest}"
-    for name in (n for p in damaged for n in tf.io.gfile.glob(f"{p}.*")):
-      aside = os.path.join(self._directory, _DAMAGED + os.path.basename(name))
-      files.rename(name, aside)
+    found = runs.checkpoint_files(self._directory)
+    for path in (path for prefix in damaged for path in found[prefix]):
+      aside = os.path.join(self._directory, _DAMAGED + os.path.basename(path))
+      files.rename(path, aside)
     names = ", ".join(map(os.path.basename, damaged))
     return (
       f"resumed from {self.latest}, because {names} cannot be read (renamed to "
@@ -96,10 +97,7 @@ class CheckpointManager:
     """
     damaged: list[str] = []
     # A damaged checkpoint may lack one of its files.
-    prefix = os.path.join(self._directory, f"{runs.CHECKPOINT_NAME}-[0-9]*")
-    parts = tf.io.gfile.glob([f"{prefix}.index", f"{prefix}.data-*-of-?????"])
-    paths = {part.rsplit(".", 1)[0] for part in parts}
-    for path in sorted(paths, key=runs.step_of, reverse=True):
+    for path in reversed(runs.checkpoint_files(self._directory)):
       try:
         self._checkpoint.restore(path).assert_consumed()
         return runs.step_of(path), damaged
@@ -140,10 +138,10 @@ class CheckpointManager:
         name = os.path.basename(latest)
         path = os.path.join(self._directory, _LATEST_FILE)
         files.write_text(path, f'model_checkpoint_path: "{name}"\n')
-        paths = runs.list_checkpoints(self._directory)
-        for old in paths[: -self._max_to_keep]:
-          for part in tf.io.gfile.glob(f"{old}.*"):
-            files.remove(part)
+        found = runs.checkpoint_files(self._directory)
+        whole = [x for x, paths in found.items() if f"{x}.index" in paths]
+        for part in (p for x in whole[: -self._max_to_keep] for p in found[x]):
+          files.remove(part)
     distribution.barrier(self._strategy)
     self.latest = latest
 
@@ -153,15 +151,15 @@ class CheckpointManager:
     TensorFlow moves the values out of a temporary folder, writes the index, and
     removes the folder.
     """
-    names = runs.visible_names(self._directory)
-    for name in names:
+    for name in runs.visible_names(self._directory):
       path = os.path.join(self._directory, name)
       if "_temp" in name and name.startswith(runs.CHECKPOINT_NAME):
-        for part in names:
-          if part.startswith(f"{name.partition('_temp')[0]}."):
-            files.remove(os.path.join(self._directory, part))
+        found = runs.checkpoint_files(self._directory)
+        prefix = os.path.join(self._directory, name.partition("_temp")[0])
+        for part in found.get(prefix, ()):
+          files.remove(part)
         files.remove_tree(path)  # Last, because it marks the other files.
-      elif name.startswith(f"{_LATEST_FILE}."):
+      elif name.startswith(f"{_LATEST_FILE}.") and ".tmp" in name:
         files.remove(path)
 
 

@@ -86,6 +86,22 @@ def test_values_of_a_killed_save_are_removed(tmp_path, before, length):
   assert restored(tmp_path, model_of(0)).endswith("model.ckpt-10")
 
 
+def test_copies_of_checkpoints_are_the_users(tmp_path):
+  """They are neither read, renamed nor removed."""
+  first = manager(tmp_path, model_of(1))
+  copies = [tmp_path / "model.ckpt-1.bak.index", tmp_path / "model.ckpt-1-old"]
+  copies += [tmp_path / "model.ckpt-1.index.bak", tmp_path / "checkpoint.bak"]
+  for copy in copies:
+    copy.write_text("mine")
+  for step in (1, 2, 3):
+    first.save(step)
+  (tmp_path / "model.ckpt-1_temp").mkdir()  # A killed save of it.
+  _truncate(tmp_path / "model.ckpt-3.index")
+  assert "model.ckpt-2, because" in restored(tmp_path, model_of(0))
+  assert runs.find_prefix(str(tmp_path)).endswith("model.ckpt-2")
+  assert all(copy.read_text() == "mine" for copy in copies)
+
+
 def _truncate(path):
   path.write_bytes(path.read_bytes()[:100])
 
