@@ -73,17 +73,23 @@ def unpacked(path: str) -> Iterator[str]:
       ) from error
     inside = files.list_dir(folder)
     only = os.path.join(folder, inside[0]) if len(inside) == 1 else ""
-    try:
+    with naming(path, folder):
       yield only if files.is_dir(only) else folder
-    except (ValueError, OSError) as error:
-      # The temporary folder would not help the user.
-      error.args = tuple(
-        arg.replace(folder, path) if isinstance(arg, str) else arg
-        for arg in error.args
-      )
-      if isinstance(error, OSError) and isinstance(error.filename, str):
-        error.filename = error.filename.replace(folder, path)
-      raise
+
+
+@contextlib.contextmanager
+def naming(path: str, folder: str) -> Iterator[None]:
+  """Puts a path in place of a folder of ours into the errors of the body."""
+  try:
+    yield
+  except (ValueError, OSError) as error:
+    error.args = tuple(
+      arg.replace(folder, path) if isinstance(arg, str) else arg
+      for arg in error.args
+    )
+    if isinstance(error, OSError) and isinstance(error.filename, str):
+      error.filename = error.filename.replace(folder, path)
+    raise
 
 
 class _HeaderReader(io.FileIO):

@@ -68,7 +68,8 @@ def open(
   Raises:
     ValueError, OSError: there is no valid checkpoint.
   """
-  with archives.unpacked(hubs.downloaded(path)) as folder:
+  local = hubs.downloaded(path)
+  with archives.naming(path, local), archives.unpacked(local) as folder:
     run = runs.run_folder(folder)
     encoder = sentence_transformers.encoder_folder(run)
     if files.exists(os.path.join(encoder, hf_checkpoints.CONFIG_FILE)):

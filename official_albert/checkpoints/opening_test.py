@@ -90,6 +90,10 @@ def test_a_name_of_the_hub_is_read_from_the_cache(hub, tmp_path, monkeypatch):
   with loading.open(name) as found:
     check_same(found, loading.read_checkpoint(_TF1))
     assert found.shown(found.source) == name
+  (found_file,) = folder.glob("snapshots/*/config.json")
+  found_file.write_text("{")
+  with pytest.raises(ValueError, match=f"^{name}/config.json is not valid"):
+    loading.read_checkpoint(name)
   # A path comes first, and without the library a name is a path.
   write_run(tmp_path / name)
   assert loading.read_checkpoint(name).config == _CONFIG

@@ -138,6 +138,8 @@ def publish(
       "max_seq_length": source.module.max_seq_length,
       "tokenizer": tokenizer.record(config.vocab_size),
     }
+    if source.module.kind == "embedding":
+      data |= {"head": "embedding", "settings": source.module.settings()}
     runs.write_run(temporary, config, {}, data)
     tokenizer.copy_to(temporary)
     saved = {instance: os.path.join(folder, instance) for instance in modules}

@@ -104,6 +104,15 @@ def test_all_that_opens_a_model_opens_it(run, published, tmp_path):
   np.testing.assert_equal(_weights(warm.albert), expected)
 
 
+def test_a_model_of_embeddings_keeps_its_pooling(tmp_path):
+  run, output = str(tmp_path / "run"), str(tmp_path / "hub")
+  toy_runs.write_finetuned(run, "text_embedding", pooling="max")
+  source = hub_publication.read(run, None)
+  hub_publication.publish(source, *_PUBLICATION, output, 20)
+  text = " ".join(toy_data.GOOD * 9)
+  np.testing.assert_array_equal(load(output).embed(text), load(run).embed(text))
+
+
 def _weights(model):
   return {name: x.numpy() for name, x in checkpoints.by_path(model).items()}
 
