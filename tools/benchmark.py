@@ -7,10 +7,12 @@ memory measures one update of pretraining, and the same with ways to save
 memory; peers, the update beside Hugging Face's model in PyTorch; serving,
 requests to an export and to that model; embeddings, vectors of the lines of a
 file, beside sentence-transformers; finetuning, scores of both after the same
-fine-tuning:
+fine-tuning; pretraining, Hugging Face's model after the minutes of a run:
 
     python -m tools.benchmark finetuning \\
         --finetuning_flags='--task=cola --data_dir=glue --init_checkpoint=RUN'
+    python -m tools.benchmark pretraining --portion_dir=OUT --minutes=10 \\
+        --systems=hf_pretrained_compiled --peer_flags='learning_rate=0.001'
 
 The others measure in turns, so that a busy minute of the machine affects all
 systems; their numbers are medians over --repeats.
@@ -45,17 +47,24 @@ if __name__ == "__main__":
   # `--help` ends here, before TensorFlow is loaded.
   command_line.parse()
 
-from official_albert.tools.benchmarks import embeddings, finetuning, serving
+from official_albert.tools.benchmarks import (
+  embeddings,
+  finetuning,
+  pretraining,
+  serving,
+)
 
 BENCHMARKS: dict[str, Callable[[str, turns.Options], None]] = {
   "embeddings": embeddings.run,
   "finetuning": finetuning.run,
   "memory": turns.run,
   "peers": turns.run,
+  "pretraining": pretraining.run,
   "serving": serving.run,
 }
 _NEEDED = {
   "embeddings": ["input_files", "spm_model_file"],
+  "pretraining": ["portion_dir"],
   "serving": ["spm_model_file"],
 }
 

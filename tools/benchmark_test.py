@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
+from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tools.benchmarks import (
   embeddings,
   finetuning,
+  pretraining,
   serving,
   turns,
 )
-from official_albert.tools.testing import many_commands, toy_runs
+from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
-# What is refused, what is named, the exit code; from the ninth case on, the
+# What is refused, what is named, the exit code; from the tenth case on, the
 # machine is described first.
 _CASES = (
   (["weather"], "name one benchmark of embeddings"),
   ([], "name one benchmark of embeddings"),
   (["embeddings", "--input_files=x"], "--input_files: 'x' does not exist"),
   (["serving"], "needs --spm_model_file"),
+  (["pretraining", "--portion_dir=x"], "--portion_dir: 'x' does not exist"),
   (["memory", "twice"], "unexpected argument 'twice'", 2),
   (["memory", "--precision=mixed_float16"], "value should be one of", 2),
   (["peers", "--repeats=0"], "repeats is 0, but must be from 1 to", 2),
@@ -51,7 +55,7 @@ _CASES = (
 def test_wrong_flags_are_refused_before_a_measurement():
   results = many_commands.check_refusals("benchmark", _CASES)
   described = [result.out.count("\n") for result in results]
-  assert described == [0] * 9 + [1] * 7
+  assert described == [0] * 10 + [1] * 7
 
 
 @pytest.mark.heavy
@@ -185,3 +189,46 @@ def test_two_systems_are_fine_tuned(
   for found in results:
     assert found["step"] in (30, 60) and found["seed"] == 1
     assert found["dev"][metric] > 0.95 and found["test"][metric] > 0.95
+
+
+@pytest.mark.heavy
+def test_a_portion_is_pretrained_by_another_system(tmp_path, peer_python):
+  peer_python("huggingface")
+  toy_data.write_corpus(str(tmp_path / "corpus.txt"), 600)
+  lines = (tmp_path / "corpus.txt").read_text().splitlines()
+  pieces = toy_vocabulary.train(lines, 45)
+  (tmp_path / "tokenizer.model").write_bytes(pieces)
+  config = toy_models.config(45, 128, num_hidden_groups=1)
+  config.to_json_file(str(tmp_path / "config.json"))
+  done = many_commands.start(
+    *("-m", "tools.run_portion", f"--output_dir={tmp_path}/out"),
+    f"--input_files={tmp_path}/corpus.txt",
+    f"--spm_model_file={tmp_path}/tokenizer.model",
+    f"--pretraining_flags=--albert_config_file={tmp_path}/config.json "
+    "--phase_steps=4,3,2 --num_warmup_steps=3 --phase_layers=1,2,3 "
+    "--train_batch_size=8,8,4 --eval_batch_size=8 --precision=float32 "
+    "--noinit_word_vectors",
+  )
+  assert done.code == 0, done.err
+  options = turns.Options(
+    portion_dir=f"{tmp_path}/out",
+    minutes=0.2,
+    peer_flags="optimizer=muon learning_rate=0.01",
+  )
+  pretraining.run("pretraining", options)
+  log = (tmp_path / "out" / "log.jsonl").read_text().splitlines()
+  ours, other = map(json.loads, log)
+  steps = other["phase_steps"]
+  assert len(steps) == 3 and min(steps) > 3
+  assert other["tokens"] == sum(
+    x * y for x, y in zip(steps, (8 * 64, 8 * 64, 4 * 128))
+  )
+  assert other["settings"]["learning_rate"] == 0.01
+  assert other["minutes"] == pytest.approx(0.2, rel=0.3)
+  for split in ("tuning", "report"):
+    assert other[split].keys() < ours[split].keys()
+    # It has learned the frequencies, of which our few steps know little.
+    assert other[split]["masked_lm_loss"] < ours[split]["masked_lm_loss"] - 0.2
+  options = dataclasses.replace(options, peer_flags="momentum=0.9")
+  with pytest.raises(ValueError, match="momentum"):
+    pretraining.run("pretraining", options)

@@ -73,6 +73,16 @@ class Options:
     "Flags of tools.run_finetuning, with --task, its data and "
     "--init_checkpoint; --repeats is the number of seeds, from 1.",
   )
+  portion_dir: str = setting(
+    "", "Of pretraining: --output_dir of tools.run_portion.", is_path=True
+  )
+  peer_flags: str = setting(
+    "", "Of pretraining: 'optimizer=adamw learning_rate=0.001' for the other."
+  )
+  minutes: float = setting(10.0, "Of pretraining: those of updates.", above=0)
+  log_file: str = setting(
+    "", "Of pretraining: default: log.jsonl in --portion_dir.", is_path=True
+  )
   output_dir: str = setting(
     "", "Folder for tables and raw numbers; default: print only.", is_path=True
   )
@@ -155,7 +165,11 @@ SYSTEMS = {
   "hf_sdpa_bfloat16": System(
     "huggingface", "sdpa", settings={"dtype": "bfloat16"}
   ),
-  # Of finetuning; see the program.
+  # Of pretraining and finetuning; see the programs.
+  "hf_pretrained": System("pretraining", "huggingface tuned", _MALLOC_TUNED),
+  "hf_pretrained_compiled": System(
+    "pretraining", "huggingface compiled", _MALLOC_TUNED
+  ),
   "hf_finetuned": System("finetuning", "huggingface"),
   "hf_frozen": System("finetuning", "huggingface frozen"),
   "st_finetuned": System("finetuning", "sentence_transformers"),
@@ -165,6 +179,7 @@ DEFAULTS = {
   # Without the one that needs a C++ compiler (torch.compile gains little).
   "peers": ["official_albert", "hf_eager", "hf_sdpa", "hf_tuned"],
   "finetuning": ["hf_finetuned"],
+  "pretraining": ["hf_pretrained"],
   "embeddings": ["embed_export", "sentence_transformers"],
   "serving": ["c_api", "hf_eager", "hf_sdpa"],
 }

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import sys
-from typing import Any
+from typing import Any, Mapping
 
 import torch
 import transformers
@@ -20,6 +20,9 @@ from official_albert.tools.benchmarks.peers import protocol
 # model, which computes logits for all positions. "tuned" has eager attention,
 # logits of masked positions only, and a fused GELU. "compiled" is the same with
 # torch.compile; on GPUs with SDPA, as eager attention is faster on CPUs only.
+
+
+INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
 def build(workload: protocol.Workload) -> tuple[Any, protocol.Facts]:
@@ -42,12 +45,13 @@ def build(workload: protocol.Workload) -> tuple[Any, protocol.Facts]:
   return make(workload, device), facts
 
 
-def _autocast(workload: protocol.Workload, device: str) -> torch.autocast:
-  is_low = workload.precision == "mixed_bfloat16"
+def autocast(precision: str, device: str) -> torch.autocast:
+  """Returns the context of a step with this precision."""
+  is_low = precision == "mixed_bfloat16"
   return torch.autocast(device, torch.bfloat16, enabled=is_low)
 
 
-def _tensors(arrays, device: str):
+def tensors(arrays, device: str):
   """Returns arrays as tensors of int64; inputs have the library's names."""
   return {
     name: torch.from_numpy(value).to(device)
@@ -55,48 +59,63 @@ def _tensors(arrays, device: str):
   }
 
 
-def _training_step(workload: protocol.Workload, device: str):
-  tuned = workload.variant in ("tuned", "compiled")
+def make_model(
+  config: Mapping[str, Any], variant: str, device: str
+) -> transformers.AlbertForPreTraining:
+  """Returns a model to train, with random weights."""
+  tuned = variant in ("tuned", "compiled")
   sdpa = {"sdpa": True, "compiled": device == "cuda"}
-  config = transformers.AlbertConfig(
+  made = transformers.AlbertConfig(
     **{
-      **workload.config,
+      **config,
       # The same function, but the library needs eight operations for gelu_new.
       "hidden_act": "gelu_pytorch_tanh" if tuned else "gelu_new",
     },
     classifier_dropout_prob=0.0,
-    attn_implementation="sdpa" if sdpa.get(workload.variant) else "eager",
+    attn_implementation="sdpa" if sdpa.get(variant) else "eager",
   )
-  model = transformers.AlbertForPreTraining(config).to(device).train()
+  return transformers.AlbertForPreTraining(made).to(device).train()
+
+
+def pretraining_logits(
+  model: transformers.AlbertForPreTraining, batch: Mapping[str, torch.Tensor]
+) -> tuple[torch.Tensor, torch.Tensor]:
+  """Returns logits of masked positions only, [B, P, V], and [B, 2] of order."""
+  positions = batch["masked_lm_positions"]
+  outputs = model.albert(**{name: batch[name] for name in INPUTS})
+  rows = torch.arange(len(positions), device=positions.device)[:, None]
+  logits = model.predictions(outputs.last_hidden_state[rows, positions])
+  return logits, model.sop_classifier(outputs.pooler_output)
+
+
+def _training_step(workload: protocol.Workload, device: str):
+  tuned = workload.variant in ("tuned", "compiled")
+  model = make_model(workload.config, workload.variant, device)
   optimizer = torch.optim.AdamW(
     model.parameters(), lr=workload.learning_rate, weight_decay=0.01, fused=True
   )
-  inputs = _tensors(protocol.batch(workload), device)
-  positions = inputs.pop("masked_lm_positions")
-  targets = inputs.pop("masked_lm_ids")
-  order = inputs.pop("next_sentence_labels")[:, 0]
-  del inputs["masked_lm_weights"]  # All of them are 1.
+  batch = tensors(protocol.batch(workload), device)
+  inputs = {name: batch[name] for name in INPUTS}
+  targets, order = batch["masked_lm_ids"], batch["next_sentence_labels"][:, 0]
   # The model's own loss ignores -100.
   labels = torch.full_like(inputs["input_ids"], -100)
-  labels.scatter_(1, positions, targets)
-  rows = torch.arange(workload.batch_size, device=device)[:, None]
+  labels.scatter_(1, batch["masked_lm_positions"], targets)
 
   def loss():
     if not tuned:
       return model(**inputs, labels=labels, sentence_order_label=order).loss
-    outputs = model.albert(**inputs)
-    logits = model.predictions(outputs.last_hidden_state[rows, positions])
+    logits = pretraining_logits(model, batch)
     cross_entropy = torch.nn.functional.cross_entropy
     return cross_entropy(
-      logits.flatten(0, 1), targets.flatten()
-    ) + cross_entropy(model.sop_classifier(outputs.pooler_output), order)
+      logits[0].flatten(0, 1), targets.flatten()
+    ) + cross_entropy(logits[1], order)
 
   if workload.variant == "compiled":
     loss = torch.compile(loss)
 
   def step() -> float:
     optimizer.zero_grad()
-    with _autocast(workload, device):
+    with autocast(workload.precision, device):
       value = loss()
     value.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -123,7 +142,7 @@ def _served(workload: protocol.Workload, device: str) -> protocol.Answer:
 
   def answer(features: protocol.Features):
     with torch.inference_mode():
-      pooled = run(**_tensors(features, device)).pooler_output
+      pooled = run(**tensors(features, device)).pooler_output
     return pooled.float().cpu().numpy()
 
   return answer

@@ -14,7 +14,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, Callable, Mapping, TextIO
+from typing import Any, BinaryIO, Callable, Mapping, TextIO
 
 import numpy as np
 
@@ -71,7 +71,7 @@ Facts = Callable[[], Mapping[str, Any]]
 
 def serve(build: Callable[[Workload], tuple[Step, Facts]]) -> None:
   """Runs a program: builds it from the command line and answers requests."""
-  stdout = _take_stdout()
+  stdout = take_stdout()
   step, facts = build(Workload(**json.loads(sys.argv[1])))
   for line in sys.stdin:
     start = time.monotonic()
@@ -88,7 +88,7 @@ def serve_model(load: Callable[[Workload], tuple[Answer, Facts]]) -> None:
   A line of it is JSON with changes of the `Workload` and "requests", of which
   at least one is answered.
   """
-  stdout = _take_stdout()
+  stdout = take_stdout()
   workload = Workload(**json.loads(sys.argv[1]))
   try:
     answer, facts = load(workload)
@@ -108,7 +108,7 @@ def serve_model(load: Callable[[Workload], tuple[Answer, Facts]]) -> None:
     print(json.dumps(result), file=stdout, flush=True)
 
 
-def _take_stdout() -> TextIO:
+def take_stdout() -> TextIO:
   """Returns stdout; whatever else is written to it goes to stderr."""
   stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
   os.dup2(2, 1)
@@ -154,6 +154,25 @@ def request(workload: Workload, seed: int = 1) -> dict[str, np.ndarray]:
     kept = (np.arange(length) < lengths[:, None]).astype(np.int32)
     features = {name: value * kept for name, value in features.items()}
   return features
+
+
+def send(file: BinaryIO, arrays: Mapping[str, np.ndarray]) -> None:
+  """Writes named arrays to a pipe; see `receive`."""
+  about = [(name, x.dtype.str, x.shape) for name, x in arrays.items()]
+  file.write(f"{json.dumps(about)}\n".encode())
+  for array in arrays.values():
+    file.write(array.tobytes())
+
+
+def receive(file: BinaryIO) -> dict[str, np.ndarray]:
+  """Returns the next named arrays; an EOFError says that there are none."""
+  line, found = file.readline(), {}
+  if not line:
+    raise EOFError
+  for name, dtype, shape in json.loads(line):
+    size = np.dtype(dtype).itemsize * int(np.prod(shape))
+    found[name] = np.frombuffer(file.read(size), dtype).reshape(shape)
+  return found
 
 
 def as_huggingface(features: Mapping[str, Any]) -> dict[str, Any]:
