@@ -6,8 +6,8 @@ names the user's file. Anything else is a failure: another exception, the
 end of the process, more than 20 s, more than 2 GiB, or files left by a
 refused input.
 
-The targets are in `tools/testing/fuzz_AREA.py`. pytest runs them, and
-hypothesis draws the inputs and shrinks one that fails:
+The targets are in `tools/testing/fuzz_AREA_test.py`. hypothesis draws the
+inputs and shrinks one that fails:
 
     pytest -m "" --hypothesis-profile=fuzz tools/testing/fuzz*_test.py
 

@@ -6,6 +6,7 @@ import os
 import struct
 
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 
@@ -97,7 +98,7 @@ def _survey(folder: str, manifest: tfrecords.Manifest, tokenizer) -> None:
     record_survey.survey(folder, manifest, name, tokenizer, line)
 
 
-TARGETS = {
+_TARGETS = {
   # Some messages name a shard that does not fit.
   "manifest": fuzz.Target(
     "data/dataset.json", _prepare, fuzz.damaged_json, _inspect, "/data/"
@@ -105,3 +106,8 @@ TARGETS = {
   "shard": fuzz.Target(_SHARD, _prepare, fuzz.damaged_bytes, _inspect),
   "adopted": fuzz.Target("a.tfrecord", _prepare, _damaged_records, _adopt),
 }
+
+
+@pytest.mark.parametrize("name", _TARGETS)
+def test_target(name, tmp_path):
+  fuzz.check(_TARGETS[name], str(tmp_path))

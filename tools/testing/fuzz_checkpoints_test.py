@@ -12,6 +12,7 @@ from typing import Any, Callable
 
 import h5py
 import numpy as np
+import pytest
 import safetensors.numpy
 from hypothesis import strategies as st
 
@@ -153,7 +154,7 @@ def _target(
 
 _bytes, _json = fuzz.damaged_bytes, fuzz.damaged_json
 _settings, _fast = "hf/tokenizer_config.json", "hf/tokenizer.json"
-TARGETS = {
+_TARGETS = {
   "index": _target(_INDEX, _PREFIX, _prepare_run, _bytes),
   "data": _target(_DATA, _PREFIX, _prepare_run, _bytes),
   "forged_index": _target(_INDEX, _PREFIX, _prepare_forged, _forged),
@@ -166,3 +167,8 @@ TARGETS = {
   "tf_model": _target("hf/tf_model.h5", "hf", _prepare_h5, _bytes),
   "archive": _target("a.tar.gz", "", _prepare_archive, fuzz.zipped(_bytes)),
 }
+
+
+@pytest.mark.parametrize("name", _TARGETS)
+def test_target(name, tmp_path):
+  fuzz.check(_TARGETS[name], str(tmp_path))

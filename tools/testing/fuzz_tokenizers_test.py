@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 
+import pytest
 import tensorflow as tf
 from hypothesis import strategies as st
 from sentencepiece import sentencepiece_model_pb2
@@ -96,7 +97,7 @@ def _read_vocabulary(folder: str) -> None:
     tokenizer.marked_piece(id)
 
 
-TARGETS = {
+_TARGETS = {
   "sentencepiece": fuzz.Target(
     _MODEL,
     _prepare_model,
@@ -110,3 +111,8 @@ TARGETS = {
     _VOCABULARY, _prepare_vocabulary, fuzz.damaged_bytes, _read_vocabulary
   ),
 }
+
+
+@pytest.mark.parametrize("name", _TARGETS)
+def test_target(name, tmp_path):
+  fuzz.check(_TARGETS[name], str(tmp_path))

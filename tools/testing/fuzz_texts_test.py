@@ -9,6 +9,7 @@ import json
 import pathlib
 from typing import Any, Callable, Union
 
+import pytest
 from hypothesis import strategies as st
 
 from official_albert import modeling, tokenization
@@ -136,7 +137,7 @@ _squad = _train("squad_v2", recipe={"doc_stride": 8, "max_query_length": 8})
 _race = _train("race", recipe={"max_qa_length": 8})
 _exams = _predict("passage", "question", "options")
 _QUESTIONS = json.dumps(toy_data.squad(3, impossible=True)).encode()
-TARGETS = {
+_TARGETS = {
   "corpus": _target("a.gz", _TEXT_GZ, fuzz.zipped(_bytes), _read_documents),
   "corpus_jsonl": _target("text.jsonl", _JSON, _lines, _read_documents),
   "records": _target("text.jsonl", _JSON, _lines, _build),
@@ -151,3 +152,8 @@ TARGETS = {
   "exams": _target("exams.tsv", _EXAMS, _tsv, _exams),
   "lines": _target("lines.txt", _TEXT, _bytes, _predict("text")),
 }
+
+
+@pytest.mark.parametrize("name", _TARGETS)
+def test_target(name, tmp_path):
+  fuzz.check(_TARGETS[name], str(tmp_path))
