@@ -130,7 +130,8 @@ def test_invalid_rows_are_left_out(tmp_path):
     "'label' is empty": 1,
     "unknown label": 1,
   }
-  lines = invalid.describe()
+  lines = []
+  invalid.finish(path, found, lines.append)
   assert lines[0].startswith(
     "warning: left out 2 rows, because 'text' is empty"
   )

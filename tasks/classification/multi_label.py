@@ -145,7 +145,8 @@ class MultiLabelTask(task_lib.OwnTask):
     """Also refuses data without labels, and notes which labels it lacks."""
     super().check(splits)
     for split in (x for x in splits if x not in self.test_splits):
-      occurs = self.gold(split).any(axis=0)
+      gold = self.gold(split)
+      occurs = gold.any(axis=0)
       lacking = [*itertools.compress(self.labels or (), ~occurs)]
       if not occurs.any():
         raise ValueError(
@@ -153,6 +154,11 @@ class MultiLabelTask(task_lib.OwnTask):
         )
       if lacking:
         self.options.note(f"no row of {split} has {files.quote(*lacking)}")
+      if split == "train" and gold.sum(axis=1).max() < 2:
+        self.options.note(
+          "warning: no training row has several labels: is --label_separator "
+          f"{self.options.label_separator!r} what joins them?"
+        )
 
   def score(self, predictions: finetuning_task.Predictions) -> dict[str, float]:
     """Returns the metrics without thresholds, which may be hundreds."""

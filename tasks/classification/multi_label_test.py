@@ -206,6 +206,11 @@ def test_the_separator_may_be_wrong(tmp_path):
   path = _table(tmp_path, "train.jsonl", ["a;b", "a", "b"])
   with pytest.raises(ValueError, match="'a;b' is .* --label_separator is '|'"):
     _task(tmp_path, train_file=path)
+  notes, path = [], _table(tmp_path, "train.jsonl", ["a;b", "c"])
+  task = _task(tmp_path, train_file=path)
+  task.options = dataclasses.replace(task.options, note=notes.append)
+  task.check(["train"])
+  assert "--label_separator '|' what joins them?" in notes[-1]
 
 
 def test_thresholds_are_not_among_the_metrics_of_training(tmp_path):

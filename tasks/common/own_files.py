@@ -149,11 +149,7 @@ class OwnFiles(finetuning_task.FinetuningTask):
     path = self.sources(split)[0]
     invalid = rows.InvalidRows(self.options.skip_invalid)
     examples = self.read_file(split, path, invalid)
-    if not examples:
-      first = f"; the first: {invalid.first}" if invalid.count else "."
-      raise ValueError(f"{path} has no valid row{first}")
-    for line in invalid.describe():
-      self.options.note(line)
+    invalid.finish(path, examples, self.options.note)
     self._left_out[split] = {k: n for k, (n, _) in invalid.found.items()}
     return self.side(examples, split) if self.is_shared(split) else examples
 

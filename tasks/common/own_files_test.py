@@ -95,3 +95,51 @@ def test_files_without_a_valid_row(tmp_path, name):
   path.write_text("")
   with pytest.raises(ValueError, match="new.jsonl is empty"):
     task.check(["test"])
+
+
+_TRAIN: dict[str, list[dict]] = {
+  "text_classification": [
+    {"text": "a b", "label": "x"},
+    {"text": "c", "label": "y"},
+  ],
+  "text_embedding": [
+    {"text": "a", "text_b": "b"},
+    {"text": "c", "text_b": "d"},
+  ],
+  "token_classification": [
+    {"tokens": ["a"], "tags": ["B-x"]},
+    {"tokens": ["c"], "tags": ["O"]},
+  ],
+}
+
+
+@pytest.mark.parametrize("name", _TRAIN)
+def test_ids_and_rows_that_are_left_out_or_in_two_files(tmp_path, name):
+  rows, notes = _TRAIN[name], []
+
+  def make(dev, **changes):
+    files = {"train": rows, "dev": dev}
+    for split, lines in files.items():
+      text = "".join(f"{json.dumps(x)}\n" for x in lines)
+      (tmp_path / f"{split}.jsonl").write_text(text)
+    options = {f"{x}_file": str(tmp_path / f"{x}.jsonl") for x in files}
+    options |= {"id_column": "key", "note": notes.append, **changes}
+    task = registry.make_task(name, common.TaskOptions(**options))
+    task.check(["train", "dev"])
+    return task
+
+  dev = [{**row, "key": 5 + i} for i, row in enumerate(rows)]
+  bad = {**dev[0], next(iter(rows[0])): ""}
+  task = make([*dev, bad], skip_invalid=True)
+  ids = [[x.guid for x in task.examples(y)] for y in ("train", "dev")]
+  assert ids == [["0", "1"], ["5", "6"]]
+  left, shared, *_ = notes
+  assert "left out 1 rows" in left and "dev.jsonl, line 3" in left
+  assert "warning: 2 of the 2 dev rows are also training rows" in shared
+  assert "dev.jsonl, line 1, which is " in shared
+  with pytest.raises(ValueError, match="dev.jsonl, line 3: .* is empty"):
+    make([*dev, bad])
+  with pytest.raises(ValueError, match="dev id '5' is empty, occurs twice"):
+    make(dev[:1] * 2)
+  with pytest.raises(ValueError, match="--id_column=n: none of the files"):
+    make(dev, id_column="n")

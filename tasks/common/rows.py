@@ -19,7 +19,16 @@ import itertools
 import json
 import math
 import os
-from typing import Any, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import (
+  Any,
+  Callable,
+  Iterator,
+  Mapping,
+  NamedTuple,
+  Optional,
+  Sequence,
+  Union,
+)
 
 import numpy as np
 from typing_extensions import NotRequired, TypedDict
@@ -121,12 +130,17 @@ class InvalidRows:
     """The message of the first row."""
     return next(first for _, first in self.found.values())
 
-  def describe(self) -> list[str]:
-    """Returns a line for each kind."""
-    return [
-      f"warning: left out {count:,} rows, because {kind}; the first: {first}"
-      for kind, (count, first) in self.found.items()
-    ]
+  def finish(
+    self, path: str, valid: Sequence[Any], note: Callable[[str], None]
+  ) -> None:
+    """Notes how many rows of a file were left out; refuses it if all were."""
+    if not valid:
+      first = f"; the first: {self.first}" if self.count else "."
+      raise ValueError(f"{path} has no valid row{first}")
+    for kind, (count, first) in self.found.items():
+      note(
+        f"warning: left out {count:,} rows, because {kind}; the first: {first}"
+      )
 
 
 class _DataFile(TypedDict):
@@ -297,10 +311,14 @@ def _files_of(folder: str) -> list[str]:
   return [os.path.join(folder, x["filename"]) for x in state["_data_files"]]
 
 
+def plain_name(path: str) -> str:
+  """Returns a path whose end tells the format: uncompressed, in lower case."""
+  return text_files.without_ending(path).lower()
+
+
 def is_table(path: str) -> bool:
   """Returns whether rows of a file have lists: JSON lines, Parquet, Arrow."""
-  plain = text_files.without_ending(path)
-  return plain.endswith((*text_files.JSON_ENDINGS, *_TABLES))
+  return plain_name(path).endswith((*text_files.JSON_ENDINGS, *_TABLES))
 
 
 def read_table(
@@ -348,8 +366,8 @@ def _read_file(
   path: str, columns: Sequence[str], invalid: InvalidRows
 ) -> Iterator[Record]:
   """Yields the rows of a file."""
-  plain, strict = text_files.without_ending(path), not invalid.may_skip
-  if path.endswith(_TABLES):
+  plain, strict = plain_name(path), not invalid.may_skip
+  if path.lower().endswith(_TABLES):
     with files.open(path, "rb") as file:
       rows = text_files.table_rows(path, file, columns)
       for number, cells in enumerate(rows, 1):

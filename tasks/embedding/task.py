@@ -102,6 +102,20 @@ class EmbeddingTask(own_files.OwnFiles):
       examples_lib.check_varied(path, form, examples)
     return examples
 
+  def check(self, splits: Sequence[str]) -> None:
+    """Also says what the training rows are, which decides about the loss."""
+    super().check(splits)
+    if "train" not in splits:
+      return
+    found = {role for x in splits for role in self._columns_of(x)[0]}
+    for role, usual in (("label", "label"), ("text_c", "text_c")):
+      if (name := self._columns[role]) != usual and role not in found:
+        raise ValueError(f"--{role}_column={name}: none of the files has it.")
+    self.options.note(
+      f"{self.sources('train')[0]}: the rows are {self.form('train')}; those "
+      "with scores have a column --label_column, triplets --text_c_column"
+    )
+
   def is_labeled(self, split: str) -> bool:
     if split in self.eval_splits or self.form(split) != PAIRS:
       return True

@@ -26,7 +26,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple, Optional
 
 from typing_extensions import TypedDict
@@ -89,8 +89,7 @@ class SquadExample:
   is_impossible: bool = False
 
 
-# Faulty questions to name in a message.
-_NAMED = 3
+_ADVICE = "; correct it, or give --skip_invalid."
 _FORMAT = (
   'SQuAD\'s format is {"data": [{"paragraphs": [{"context": ..., "qas": '
   '[{"id": ..., "question": ..., "answers": [{"text": ..., "answer_start": '
@@ -116,8 +115,7 @@ def read_examples(
   is_training: bool = False,
   needs_answers: bool = False,
   may_be_impossible: bool = True,
-  skip_invalid: bool = False,
-  note: Callable[[str], None] = print,
+  invalid: Optional[common.InvalidRows] = None,
 ) -> list[SquadExample]:
   """Reads the questions of a `.json` or `.json.gz` file, in file order.
 
@@ -128,12 +126,11 @@ def read_examples(
     needs_answers: whether questions must have answers, or an empty list of
       them, or `is_impossible`.
     may_be_impossible: whether a question may have no answer, as in SQuAD 2.0.
-    skip_invalid: whether to leave out questions with faults.
-    note: is called with a line about questions that are left out.
+    invalid: refuses invalid questions, or leaves them out.
 
   Raises:
-    ValueError: the file is not in this format, has no valid question, or has
-      questions with faults. The message counts them and names the first.
+    ValueError: the file is not in this format, has no question, or has an
+      invalid one that is refused.
   """
   text = "".join(line for _, line in common.read_lines(path))
   content = files.parse_json(text, path, _File, _FORMAT)
@@ -143,76 +140,66 @@ def read_examples(
     for p, paragraph in enumerate(article["paragraphs"])
     for q, entry in enumerate(paragraph["qas"])
   ]
-  examples: dict[str, SquadExample] = {}
-  faults = []
-  for where, context, entry in entries:
-    name, answers = entry.get("id"), entry.get("answers")
-    is_impossible = entry.get("is_impossible") or False
-    if isinstance(name, str) and name.strip():
-      where = f"question {files.quote(name, most=40)}"
-    if fault := _fault(context, entry):
-      faults.append(f"{where} {fault}")
-      continue
-    count = len(answers or ())
-    if is_impossible:
-      fits = may_be_impossible
-    elif is_training:
-      fits = count == 1
-    elif needs_answers:  # An empty list means that there is no answer.
-      fits = count > 0 or may_be_impossible and answers is not None
-    else:
-      fits = True
-    if name in examples:
-      faults.append(f"{where} occurs twice: predictions are stored by id")
-    elif not fits:
-      needed = "exactly one for training" if is_training else "one"
-      faults.append(
-        f"{where} has {count} answers, but needs {needed}, or in SQuAD 2.0 "
-        "(--task=squad_v2) is_impossible"
-      )
-    else:
-      pairs = tuple((x["text"], x["answer_start"]) for x in answers or ())
-      examples[name] = SquadExample(
-        name, entry["question"], context, pairs, is_impossible
-      )
   if not entries:
     raise ValueError(f"{path} has no questions: is it the right file?")
-  if faults:
-    shown = "; ".join(faults[:_NAMED])
-    if len(faults) > _NAMED:
-      shown += f"; and {len(faults) - _NAMED:,} more"
-    text = f"faults in {len(faults):,} of {len(entries):,} questions: {shown}"
-    if not (skip_invalid and examples):
-      raise ValueError(
-        f"{path} has {text}. Correct them, or give --skip_invalid to "
-        "leave them out, if others remain."
+  examples: dict[str, SquadExample] = {}
+  for place, context, entry in entries:
+    with invalid or common.InvalidRows():
+      name, answers = entry.get("id"), entry.get("answers")
+      if isinstance(name, str) and name.strip():
+        place = f"question {files.quote(name, most=40)}"
+      where = f"{path}, {place}"
+      _check(where, context, entry)
+      count, is_impossible = len(answers or ()), entry.get("is_impossible")
+      if is_impossible:
+        fits = may_be_impossible
+      elif is_training:
+        fits = count == 1
+      elif needs_answers:  # An empty list means that there is no answer.
+        fits = count > 0 or may_be_impossible and answers is not None
+      else:
+        fits = True
+      if not fits:
+        raise common.InvalidRow(
+          where,
+          f" has {count} answers",
+          f", but needs {'exactly one for training' if is_training else 'one'},"
+          f" or in SQuAD 2.0 (--task=squad_v2) is_impossible{_ADVICE}",
+        )
+      if name in examples:
+        raise common.InvalidRow(
+          where, " occurs twice", f": predictions are stored by id{_ADVICE}"
+        )
+      pairs = tuple((x["text"], x["answer_start"]) for x in answers or ())
+      examples[name] = SquadExample(
+        name, entry["question"], context, pairs, bool(is_impossible)
       )
-    note(f"{path}: left out {text}")
   return list(examples.values())
 
 
-def _fault(context: Any, entry: dict[str, Any]) -> str:
-  """Returns what is wrong with a question, whatever it is for, or ""."""
+def _check(where: str, context: Any, entry: dict[str, Any]) -> None:
+  """Raises InvalidRow for what is wrong with a question, whatever it is for."""
+  kind, details = "", ""
+  answers, is_impossible = entry.get("answers"), entry.get("is_impossible")
+  answers = [] if answers is None else answers
   for name in ("id", "question", "context"):
     text = {**entry, "context": context}.get(name)
     if not (isinstance(text, str) and text.strip()):
-      return f'has {files.quote(text, most=40)} as "{name}", which must be text'
-  answers, is_impossible = entry.get("answers"), entry.get("is_impossible")
+      kind, details = f' has no text as "{name}"', f", but {files.quote(text)}"
+      raise common.InvalidRow(where, kind, details + _ADVICE)
   if not isinstance(is_impossible, (bool, type(None))):
-    return 'has an "is_impossible" that is not true or false'
-  answers = [] if answers is None else answers
-  if not isinstance(answers, list) or not all(map(_is_answer, answers)):
-    return 'has an answer without "text" or a whole "answer_start"'
-  if answers and is_impossible:
-    return "has is_impossible and answers (guesses are plausible_answers)"
-  for answer in answers:
-    text, start = answer["text"], answer["answer_start"]
-    if start < 0 or not context.startswith(text, start):
-      return (
-        f"has the answer {files.quote(text, most=40)}, which is not at "
-        f"answer_start {start:,} of the context"
-      )
-  return ""
+    kind = ' has an "is_impossible" that is not true or false'
+  elif not isinstance(answers, list) or not all(map(_is_answer, answers)):
+    kind = ' has an answer without "text" or a whole "answer_start"'
+  elif answers and is_impossible:
+    kind = " has is_impossible and answers (guesses are plausible_answers)"
+  else:
+    for text, start in ((x["text"], x["answer_start"]) for x in answers):
+      if start < 0 or not context.startswith(text, start):
+        kind = " has an answer that is not at its answer_start"
+        details = f" {start:,} of the context, {files.quote(text, most=40)}"
+  if kind:
+    raise common.InvalidRow(where, kind, details + _ADVICE)
 
 
 def _is_answer(value: Any) -> bool:

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from official_albert import tokenization
+from official_albert.tasks import common
 from official_albert.tasks.squad import examples
 from official_albert.testing import toy_models
 
@@ -97,52 +98,47 @@ def answer(data) -> dict:
 @pytest.mark.parametrize(
   "find, change, message",
   [
-    (answer, {"answer_start": 40}, "answer 'nine', .*at answer_start 40 of"),
+    (answer, {"answer_start": 40}, "'a1' .* answer_start 40 of .*, 'nine'"),
     (answer, {"text": " "}, "'a1' has an answer without"),
     (answer, {"answer_start": True}, "'a1' has an answer"),
     (question, {"answers": {}}, "'a1' has an answer without"),
     (question, {"is_impossible": "no"}, "'a1' has an \"is_"),
-    (question, {"id": 7}, 'article 0, paragraph 0, question 0 has 7 as "id"'),
+    (question, {"id": 7}, 'article 0, paragraph 0, question 0 has .*"id", b'),
     (question, {"id": "a2"}, "question 'a2' occurs twice"),
-    (question, {"question": " "}, "'a1' has ' ' as"),
+    (question, {"question": " "}, "'a1' has no text as \"question"),
     (question, {"is_impossible": True}, "'a1' has is_impossible and"),
-    (paragraph, {"context": " \n"}, '2 of 4 questions: .* as "context'),
+    (paragraph, {"context": " \n"}, "'a1' has no text as \"context"),
   ],
 )
 def test_invalid_questions(tmp_path, find, change, message):
   content = changed(lambda data: find(data).update(change))
   path = write(tmp_path / "wrong.json", content)
-  with pytest.raises(ValueError, match=message) as raised:
+  with pytest.raises(ValueError, match=f"^{path}, .*{message}") as raised:
     examples.read_examples(path)
-  assert "wrong.json has faults in " in str(raised.value)
   assert "--skip_invalid" in str(raised.value)
   assert "\n" not in str(raised.value)
-  notes = []
-  found = examples.read_examples(path, skip_invalid=True, note=notes.append)
-  assert {e.question_id for e in found} >= {"b1", "b2"} and len(found) < 4
-  assert len(notes) == 1 and "left out" in notes[0]
+  invalid = common.InvalidRows(may_skip=True)
+  found = examples.read_examples(path, invalid=invalid)
+  assert {e.question_id for e in found} >= {"b1", "b2"}
+  assert len(found) + invalid.count == 4 and "wrong.json, " in invalid.first
 
 
-def test_all_faults_are_in_one_message(tmp_path):
+def test_invalid_questions_are_counted_by_kind(tmp_path):
   def change(data):
     answer(data).update(answer_start=0)
     for fields in ({"id": ""}, {"id": "x"}, {"id": "y"}):
       data[1]["paragraphs"][0]["qas"].append({"question": "?", **fields})
 
   path = write(tmp_path / "a.json", changed(change))
-  arguments = dict(is_training=True, skip_invalid=True)
-  with pytest.raises(ValueError) as raised:
-    examples.read_examples(path, is_training=True)
-  # Of a2, there are two answers, and of b2, x and y none.
-  assert "has faults in 6 of 7 questions" in str(raised.value)
-  assert "; and 3 more" in str(raised.value)
-  notes = []
-  found = examples.read_examples(path, **arguments, note=notes.append)
+  invalid = common.InvalidRows(may_skip=True)
+  found = examples.read_examples(path, is_training=True, invalid=invalid)
   assert [e.question_id for e in found] == ["b1"]
-  assert "left out faults in 6 of 7" in notes[0]
-  # Nothing is left.
-  with pytest.raises(ValueError, match="in 7 of 7 questions: .*4 more"):
-    examples.read_examples(path, **arguments, may_be_impossible=False)
+  assert {kind: count for kind, (count, _) in invalid.found.items()} == {
+    "has an answer that is not at its answer_start": 1,
+    "has 2 answers": 1,
+    "has 0 answers": 3,
+    'has no text as "id"': 1,
+  }
 
 
 def test_answers_that_a_version_needs(tmp_path):

@@ -13,7 +13,8 @@ from typing import Any, Iterator, Optional, Sequence
 import tensorflow as tf
 
 from official_albert import files, modeling, tfrecords
-from official_albert.tasks.common import TaskOptions, finetuning_task
+from official_albert.tasks import common
+from official_albert.tasks.common import finetuning_task
 from official_albert.tasks.squad import examples as examples_lib
 from official_albert.tasks.squad import metrics, serving
 from official_albert.tasks.squad import model as model_lib
@@ -30,7 +31,7 @@ class SquadTask(finetuning_task.FinetuningTask):
     has_impossible: whether questions may have no answer, as in SQuAD 2.0.
   """
 
-  def __init__(self, name: str, options: TaskOptions):
+  def __init__(self, name: str, options: common.TaskOptions):
     super().__init__(name, options, examples_lib.RECIPES[name])
     self.has_impossible = name == "squad_v2"
     self.best_metric = "f1"
@@ -58,14 +59,17 @@ class SquadTask(finetuning_task.FinetuningTask):
     )
 
   def read(self, split: str) -> Sequence[examples_lib.SquadExample]:
-    return examples_lib.read_examples(
-      self.sources(split)[0],
-      is_training=split == "train",
-      needs_answers=split in self.eval_splits,
-      may_be_impossible=self.has_impossible,
-      skip_invalid=self.options.skip_invalid,
-      note=self.options.note,
+    path = self.sources(split)[0]
+    invalid = common.InvalidRows(self.options.skip_invalid)
+    examples = examples_lib.read_examples(
+      path,
+      split == "train",
+      split in self.eval_splits,
+      self.has_impossible,
+      invalid,
     )
+    invalid.finish(path, examples, self.options.note)
+    return examples
 
   def windows(self, split: str) -> Sequence[examples_lib.Window]:
     """Returns the windows of a split's questions; makes them once."""

@@ -177,6 +177,12 @@ def test_settings_reach_the_model(tmp_path):
   assert model.config.hidden_dropout_prob == 0.1
   assert model.classifier_dropout_prob == 0.3
   assert (model.start_n_top, model.end_n_top) == (4, 3)
+  # Later predictions use them; no answer is one of six.
+  settings = task.describe()["settings"]
+  assert (settings["doc_stride"], settings["start_n_top"]) == (7, 4)
+  assert task.majority("dev")["exact"] == pytest.approx(100 / 6)
+  fixed = make(tmp_path, True, null_score_diff_threshold=1.5)
+  assert (task.best_metric, fixed.best_metric) == ("best_f1", "f1")
   again = type(model).from_config(model.get_config())
   assert again.get_config() == model.get_config()
   assert again.get_config()["recompute_activations"]

@@ -15,7 +15,7 @@ import itertools
 import re
 from typing import Any, Callable, Iterable, Iterator, Mapping, Optional
 
-from official_albert import files, text_files, tokenization
+from official_albert import files, tokenization
 from official_albert import labels as labels_lib
 from official_albert.tasks import common
 from official_albert.tasks.common import rows
@@ -69,7 +69,7 @@ def read_examples(
   examples: list[TaggedText] = []
   inexact: list[str] = []
   for path in rows.find_tables(names):
-    if text_files.without_ending(path).endswith((".csv", ".xlsx")):
+    if rows.plain_name(path).endswith((".csv", ".xlsx")):
       raise ValueError(
         f"{path} must be a CoNLL file, JSON lines, Parquet or Arrow."
       )
@@ -147,11 +147,13 @@ def _read_conll(
   path: str, columns: Mapping[str, str], invalid: rows.InvalidRows
 ) -> Iterator[TaggedText]:
   """Yields the sentences of a file with a word on each line."""
-  is_ud = text_files.without_ending(path).endswith(".conllu")
+  is_ud = rows.plain_name(path).endswith(".conllu")
   width, word, tag = 0, 0, 0
   for lines in _sentences(path, is_ud, not invalid.may_skip):
     if not width:
       where, cells = lines[0]
+      if cells[0].startswith('{"'):
+        raise ValueError(f"{where} is JSON: end the file's name in .jsonl.")
       width = len(cells)
       word, tag, has_header = _places(where, cells, columns, is_ud)
       lines = lines[has_header:]
@@ -242,11 +244,13 @@ def _read_table(
   `inexact` gets the places of spans that begin or end within a word.
   """
   known, id_column = header(path), columns["id"]
-  labels = columns["label"], *_TAGS, *_SPANS
+  # A given name is obeyed; without one, the usual ones are found.
+  labels, names = [columns["label"]], [columns["text"]]
+  if labels == [_LABEL]:
+    labels += [*_TAGS, *_SPANS]
   label = next((x for x in labels if x in known), None)
-  names = [columns["text"], "tokens"]
-  if label in _TAGS and names[0] == _TEXT:
-    names.reverse()
+  if names == [_TEXT]:
+    names.insert(label not in _TAGS, "tokens")
   text = next((x for x in names if x in known), columns["text"])
   others = [x for x in (label, id_column) if x and x in known]
   absent = [id_column, *(labels if label is None else ())]

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 from pyarrow import parquet
 
-from official_albert import modeling, tokenization
+from official_albert import tokenization
 from official_albert.tasks import common, registry
 from official_albert.tasks.tagging import examples as examples_lib
 from official_albert.testing import toy_models
@@ -31,7 +31,8 @@ def read(folder, name, content, text="text", label="label", may_skip=False):
   found = examples_lib.read_examples(
     str(path), columns, lambda example: None, invalid, _NOTES.append
   )
-  _NOTES.extend(invalid.describe())
+  if found:
+    invalid.finish(str(path), found, _NOTES.append)
   return found
 
 
@@ -184,6 +185,27 @@ def test_bad_files(tmp_path, name, text, message):
     read(tmp_path, name, text)
 
 
+def test_given_columns_are_obeyed(tmp_path):
+  line = '{"tokens": ["a"], "ner_tags": ["B-x"], "pos": ["N"]}'
+  (found,) = read(tmp_path, "a.jsonl", line, label="pos")
+  assert found.tags == ("N",)
+  # A misspelled one is not replaced by the usual one.
+  (found,) = read(tmp_path, "a.jsonl", line, label="poss")
+  assert found.tags is None
+  with pytest.raises(ValueError, match="there is no column 'words'"):
+    read(tmp_path, "a.jsonl", line, text="words")
+
+
+def test_the_end_of_a_name_tells_the_format(tmp_path):
+  line = '{"tokens": ["a"], "tags": ["B-x"]}'
+  (found,) = read(tmp_path, "a.JSONL", line)
+  assert found.tags == ("B-x",)
+  with pytest.raises(ValueError, match="a.txt, line 1 is JSON: end the file's"):
+    read(tmp_path, "a.txt", line)
+  with pytest.raises(ValueError, match="A.CSV must be a CoNLL file"):
+    read(tmp_path, "A.CSV", "text,label\n")
+
+
 def test_unknown_columns(tmp_path):
   for columns in (("w", "2"), ("1", "4"), ("0", "1"), ("2", "2")):
     with pytest.raises(ValueError, match="line 1: there is no (other )?column"):
@@ -239,35 +261,6 @@ def test_records_of_a_long_text_take_linear_time(make, tmp_path):
   assert sum(x > 0 for row in rows for x in row["label_ids"]) == 40_000
   # A loop over all words for each window takes much longer.
   assert len(rows) > 9_000 and time.process_time() - begin < 10
-
-
-@pytest.mark.parametrize(
-  "policy, allowed", [("mixed_bfloat16", 0.02), ("mixed_float16", 0.003)]
-)
-def test_logits_are_float32_at_half_precision(policy, allowed):
-  config = toy_models.config(97, 16)
-  features = {"input_ids": tf.constant([[2, 13, 41, 7, 3], [2, 37, 3, 0, 0]])}
-  features["input_mask"] = tf.cast(features["input_ids"] > 0, tf.int32)
-  exact = modeling.AlbertForTokenClassification(config, 5)
-  rounded = modeling.AlbertForTokenClassification(config, 5, dtype=policy)
-  rng = np.random.default_rng(2)
-  values = [x + rng.normal(0, 0.1, x.shape) for x in exact.get_weights()]
-  for model in (exact, rounded):
-    model.set_weights(values)
-  logits = rounded(features)["logits"]
-  assert logits.dtype == tf.float32 and logits.shape == (2, 5, 5)
-  expected = exact(features)["logits"].numpy()
-  error = np.abs(logits - expected).max() / np.abs(expected).max()
-  assert 1e-6 < error < allowed, error
-
-
-def test_training_texts_in_the_dev_file_are_counted(make, tmp_path):
-  other = tmp_path / "b.conll"
-  other.write_text("warm O\n\nRAIN B-rain\n")
-  make(dev_file=str(other)).check(["train", "dev"])
-  (note,) = (x for x in _NOTES if x.startswith("warning"))
-  assert "1 of the 2 dev rows are also training rows" in note
-  assert f"{other}, line 3, which is {tmp_path}/a.conll, line 16" in note
 
 
 def test_what_is_not_scored_or_no_entity_is_said(make, tmp_path):
@@ -338,31 +331,6 @@ def test_right_classes_score_one(make, tmp_path):
   assert labels == ["rain", "sea"] and (right == found).all()
   assert found.sum(0).tolist() == [2, 1] and len(found) == 3
   assert task.majority("dev")["f1"] == 0
-
-
-def test_ids_and_what_was_left_out(make, tmp_path):
-  path = tmp_path / "b.jsonl"
-  lines = [
-    {"n": i, "tokens": ["Bo"], "tags": [tag]}
-    for i, tag in ((5, "B-rain"), (6, "O"), (7, "B-x"), (8, None))
-  ]
-  path.write_text("".join(json.dumps(x) + "\n" for x in lines))
-  settings = {"dev_file": str(path), "id_column": "n"}
-  task = make(skip_invalid=True, **settings)
-  task.check(["train", "dev"])
-  assert [x.guid for x in task.examples("dev")] == ["5", "6"]
-  notes = [x for x in _NOTES if "left out 1 rows" in x]
-  assert len(notes) == 2 and "unknown label" in "".join(notes)
-  config = toy_models.config(task.options.tokenizer.vocab_size, 16)
-  task = task.with_records(["train", "dev"], config)
-  assert [*task.describe()["left_out"]["dev"].values()] == [1, 1]
-  with pytest.raises(ValueError, match="b.jsonl, row|b.jsonl, line 4"):
-    make(**settings).check(["train", "dev"])
-  with pytest.raises(ValueError, match="--id_column=m: none of the files"):
-    make(**{**settings, "id_column": "m", "skip_invalid": True}).check(["dev"])
-  path.write_text("".join(json.dumps(x) + "\n" for x in lines[:1] * 2))
-  with pytest.raises(ValueError, match="dev id '5' .* occurs twice"):
-    make(**settings).check(["dev"])
 
 
 def test_unknown_and_missing_tags_are_refused(make, tmp_path):

@@ -229,32 +229,6 @@ def test_squad_files(tmp_path):
   assert len(task.examples("test")) == 5
 
 
-def test_squad_task(tmp_path):
-  for split in ("train", "dev"):
-    write_json(tmp_path / f"{split}-v2.0.json", toy_data.squad(5, True))
-  task = make_task(
-    "squad_v2",
-    tmp_path,
-    tokenizer=toy_runs.write_tokenizer(str(tmp_path)),
-    max_seq_length=16,
-    recipe={"doc_stride": 3, "max_query_length": 4, "n_best_size": 2},
-  )
-  task = on_records(task)
-  # Contexts are split: there are more windows than questions.
-  assert task.num_train_examples() > 5
-  # Training windows have positions of answers; question 2 has none.
-  batch = next(iter(task.dataset("train", 16)))
-  starts = batch["start_positions"].numpy()
-  impossible = batch["is_impossible"].numpy().astype(bool)
-  assert not starts[impossible].any() and (starts > 0).sum() >= 4
-  # Settings of the records, and of decoding.
-  settings = task.describe()["settings"]
-  assert settings["doc_stride"] == 3 and settings["n_best_size"] == 2
-  fixed = make_task("squad_v2", tmp_path, null_score_diff_threshold=1.5)
-  assert (task.best_metric, fixed.best_metric) == ("best_f1", "f1")
-  assert task.majority("dev")["exact"] == pytest.approx(100 * 1 / 5)
-
-
 def test_race(tmp_path):
   toy_data.write_race(str(tmp_path / "RACE"), train=3)
   task, v2 = make_task("race", tmp_path), make_task("race_v2", tmp_path)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 
+import numpy as np
 import pyarrow
 import pytest
 from pyarrow import ipc, parquet
 
+import official_albert
 from official_albert.tasks import common
 from official_albert.tools.testing import many_commands, toy_data, toy_runs
 
@@ -179,22 +181,29 @@ def test_folders_of_datasets(tmp_path, peer_python):
     assert cells == [[None if x == -1 else x, tags] for x, tags in expected]
 
 
-@pytest.mark.parametrize(
-  "task, labels, columns",
-  [
-    ("text_classification", ("a", "b"), "text"),
-    ("text_multi_label", ("a", "b"), "text"),
-    ("text_pair_regression", None, "text text_b"),
-    ("token_classification", ("a", "b"), "tokens"),
-    ("text_embedding", None, "text text_b"),
-  ],
-)
-def test_a_test_file_alone_is_predicted(tmp_path, task, labels, columns):
-  toy_runs.write_finetuned(str(tmp_path / "run"), task, labels)
-  row = dict.fromkeys(columns.split(), "the sea")
-  if task == "token_classification":
-    row = {"tokens": ["the", "sea"]}
-  (tmp_path / "new.jsonl").write_text(json.dumps(row) + "\n")
+_TEXTS = ["the sea", "a warm old sea " * 9, "Größe 東京 \u200b x"]
+_OTHERS = _TEXTS[::-1]
+_LABELS = ("O", "B-a", "I-a")
+# What is in the file of predictions, and what `load` answers.
+_TASKS = {
+  "text_classification": lambda x: x.classify(_TEXTS),
+  "text_multi_label": lambda x: x.classify(_TEXTS),
+  "text_pair_regression": lambda x: x.score(_TEXTS, _OTHERS),
+  "token_classification": lambda x: x.tag(_TEXTS),
+  "text_embedding": lambda x: x.similarity(_TEXTS, _OTHERS).diagonal(),
+}
+
+
+@pytest.mark.parametrize("task", _TASKS)
+def test_a_test_file_alone_is_predicted_as_by_load(tmp_path, task):
+  labels = (
+    None if task in ("text_pair_regression", "text_embedding") else _LABELS
+  )
+  toy_runs.write_finetuned(str(tmp_path / "run"), task, labels, 19)
+  lines = [
+    json.dumps({"text": x, "text_b": y}) for x, y in zip(_TEXTS, _OTHERS)
+  ]
+  (tmp_path / "new.jsonl").write_text("\n".join(lines))
   line = [
     *(f"--task={task}", f"--output_dir={tmp_path}/run", "--nodo_train"),
     f"--test_file={tmp_path}/new.jsonl",
@@ -205,3 +214,19 @@ def test_a_test_file_alone_is_predicted(tmp_path, task, labels, columns):
   # Pairs of a text and one that belongs to it can be scored.
   is_scored = "| test" in done.out or "test: mrr" in done.out
   assert is_scored == (task == "text_embedding")
+  answers = _TASKS[task](official_albert.load(tmp_path / "run"))
+  if task == "token_classification":
+    rows = [json.loads(x)["prediction"] for x in path.read_text().splitlines()]
+    spans = [[(x.start, x.end, x.label) for x in row] for row in answers]
+    assert [
+      [(x["start"], x["end"], x["label"]) for x in r] for r in rows
+    ] == spans
+    assert any(spans)
+    return
+  _, *rows = (cells for _, cells in common.read_tsv(str(path)))
+  if labels:
+    chosen = [x.label if task[5] == "c" else ",".join(x.label) for x in answers]
+    assert [row[1] for row in rows] == chosen
+    answers = [[*x.probabilities.values()] for x in answers]
+  found = np.array([row[2 if labels else 1 :] for row in rows], float)
+  np.testing.assert_allclose(found.squeeze(), answers, rtol=1e-4, atol=1e-6)

@@ -11,6 +11,8 @@ import tensorflow as tf
 
 from official_albert import AlbertForSequenceClassification, checkpoints, runs
 from official_albert.inference import source as source_lib
+from official_albert.tasks import registry
+from official_albert.testing import toy_models
 from official_albert.tools.testing import toy_runs
 
 _LABELS = ("bad", "good")
@@ -98,6 +100,38 @@ def test_classifiers_of_other_formats(task, labels, tmp_path):
   with pytest.raises(ValueError, match=f"is of --task={task}: "):
     other = "text_pair_" + task[len("text_") :]
     opened(tmp_path / "official_albert", task=other)
+
+
+_HEADS = sorted({kind.head for kind in registry.TASKS.values()})
+
+
+@pytest.mark.parametrize(
+  "policy, allowed", [("mixed_bfloat16", 0.02), ("mixed_float16", 0.003)]
+)
+@pytest.mark.parametrize(
+  "head, pooling",
+  [(x, "mean") for x in _HEADS]
+  + [("embedding", x) for x in ("max", "cls", "pooler")],
+)
+def test_heads_are_float32_at_half_precision(head, pooling, policy, allowed):
+  config = toy_models.config(97, 16)
+  ids = tf.constant([[2, 13, 41, 7, 3], [2, 37, 3, 0, 0]])
+  features = {"input_ids": ids, "input_mask": tf.sign(ids)}
+  features["segment_ids"] = tf.constant([[0, 0, 1, 1, 1], [0, 1, 1, 0, 0]])
+  exact, rounded = (
+    source_lib.make_model(head, config, 5, {"pooling": pooling}, x)
+    for x in (None, policy)
+  )
+  rng = np.random.default_rng(2)
+  values = [x + rng.normal(0, 0.1, x.shape) for x in exact.get_weights()]
+  for model in (exact, rounded):
+    model.set_weights(values)
+  names = {"squad1": "start_logits", "squad2": "cls_logits"}
+  name = names.get(head, "embedding" if head == "embedding" else "logits")
+  expected, found = (model(features)[name] for model in (exact, rounded))
+  assert found.dtype == tf.float32 and found.shape == expected.shape
+  error = np.abs(found - expected).max() / np.abs(expected).max()
+  assert 1e-6 < error < allowed, error
 
 
 def test_invalid_folders(tmp_path):
