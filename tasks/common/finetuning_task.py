@@ -118,6 +118,12 @@ class FinetuningTask(abc.ABC):
       most = getattr(self.options, f"max_{kind}_examples")
       if 0 < most < len(examples):
         examples = [examples[i * len(examples) // most] for i in range(most)]
+      tested = examples if split in self.test_splits else ()
+      if 0 < (known := sum(map(self.has_label, tested))) < len(examples):
+        self.options.note(
+          f"warning: {split} is predicted, but not scored: only {known:,} of "
+          f"its {len(examples):,} examples have a label"
+        )
       self._examples[split] = examples
     return self._examples[split]
 
@@ -125,9 +131,14 @@ class FinetuningTask(abc.ABC):
     """Returns the number of examples in an epoch; windows for SQuAD."""
     return len(self.examples("train"))
 
+  def has_label(self, example: Any) -> bool:
+    """Returns whether an example has what its prediction is compared with."""
+    return False
+
   def is_labeled(self, split: str) -> bool:
     """Returns whether a split that exists can be scored."""
-    return split in self.eval_splits
+    examples = () if split in self.eval_splits else self.examples(split)
+    return all(map(self.has_label, examples))
 
   def has_split(self, split: str) -> bool:
     """Returns whether there is data of a split."""
@@ -407,10 +418,8 @@ class LabelTask(FinetuningTask):
   def loss_weights(self, batch: Batch) -> dict[str, tf.Tensor]:
     return {self.name: tf.reduce_sum(self.row_weights(batch))}
 
-  def is_labeled(self, split: str) -> bool:
-    return super().is_labeled(split) or all(
-      example.label is not None for example in self.examples(split)
-    )
+  def has_label(self, example: Any) -> bool:
+    return example.label is not None
 
   def check(self, splits: Sequence[str]) -> None:
     super().check(splits)

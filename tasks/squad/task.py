@@ -106,11 +106,8 @@ class SquadTask(finetuning_task.FinetuningTask):
       "max_query_length": self.recipe.max_query_length,
     }
 
-  def is_labeled(self, split: str) -> bool:
-    return super().is_labeled(split) or all(
-      example.answers or example.is_impossible
-      for example in self.examples(split)
-    )
+  def has_label(self, example: examples_lib.SquadExample) -> bool:
+    return bool(example.answers or example.is_impossible)
 
   def majority(self, split: str) -> dict[str, float]:
     """Scores that no question has an answer; nothing for SQuAD 1.1.

@@ -62,13 +62,6 @@ class TaggingTask(own_files.OwnFiles):
     )
     headers = map(examples_lib.header, rows.find_tables(path))
     self.finds_ids |= any(options.id_column in header for header in headers)
-    without = [example for example in examples if example.tags is None]
-    if 0 < len(without) < len(examples):
-      options.note(
-        f"warning: {path} is predicted, but not scored: {len(without):,} of "
-        f"its {len(examples):,} texts have no tags; the first is "
-        f"{without[0].where}"
-      )
     return examples
 
   def _check_tags(self, split: str, example: examples_lib.TaggedText) -> None:
@@ -78,8 +71,8 @@ class TaggingTask(own_files.OwnFiles):
       for tag in {*(example.tags or ())} - {*self.labels}:
         common.check_label(example.where, tag, self.labels)
 
-  def is_labeled(self, split: str) -> bool:
-    return all(example.tags is not None for example in self.examples(split))
+  def has_label(self, example: examples_lib.TaggedText) -> bool:
+    return example.tags is not None
 
   def windows(self, split: str) -> Sequence[examples_lib.Window]:
     """Returns the windows of a split's texts; makes them once."""

@@ -226,7 +226,13 @@ def test_squad_files(tmp_path):
     task.examples("test")
   # With all files given, no folder is needed.
   task = make_task("squad_v1", tmp_path, data_dir="", files=files)
-  assert len(task.examples("test")) == 5
+  assert len(task.examples("test")) == 5 and task.is_labeled("test")
+  some = toy_data.squad(3)
+  del some["data"][0]["paragraphs"][1]["qas"][0]["answers"]
+  write_json(tmp_path / "mine.json", some)
+  notes = []
+  task = make_task("squad_v1", tmp_path, files=files, note=notes.append)
+  assert not task.is_labeled("test") and "only 2 of its 3 exam" in notes[-1]
 
 
 def test_race(tmp_path):
