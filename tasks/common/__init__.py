@@ -12,7 +12,6 @@ from official_albert.tasks.common.rows import (
   Record,
   TextExample,
   check_label,
-  first_record,
   plain_cell,
   read_lines,
   read_probabilities,
