@@ -62,7 +62,8 @@ def predict(
     print(f"predicting {split}", flush=True)
     data = task.dataset(split, config.eval_batch_size)
     arrays = to_arrays(data)
-    if not all(np.isfinite(values).all() for values in arrays.values()):
+    numbers = (x for x in arrays.values() if x.dtype.kind == "f")
+    if not all(np.isfinite(x).all() for x in numbers):
       raise ValueError(
         f"{checkpoint} predicts {split} with numbers that are not finite: the "
         "model has diverged; use an earlier checkpoint."
