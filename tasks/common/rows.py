@@ -406,7 +406,7 @@ def check_utf8(where: str, texts: Sequence[str]) -> None:
 def _json_record(where: str, line: str, columns: Sequence[str]) -> Record:
   check_utf8(where, [line])
   try:
-    value, problem = json.loads(line, object_pairs_hook=_object), ""
+    value, problem = json.loads(line, object_pairs_hook=unique_keys), ""
   except (ValueError, RecursionError) as error:
     value, problem = None, f" ({error})"
   if not isinstance(value, dict):
@@ -420,8 +420,11 @@ def _json_record(where: str, line: str, columns: Sequence[str]) -> Record:
   return Record(where, value)
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-  """Returns an object of JSON; of equal keys, `json` would take the last."""
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  """Returns an object of JSON; of equal keys, `json` would take the last.
+
+  It is the `object_pairs_hook` of `json.loads`; equal keys are a ValueError.
+  """
   value = dict(pairs)
   if len(value) < len(pairs):
     (name, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)

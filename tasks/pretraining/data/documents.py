@@ -18,6 +18,7 @@ import re
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from official_albert import files, text_files
+from official_albert.tasks.common import rows
 from official_albert.tasks.pretraining.data.settings import ReaderSettings
 
 BLOCK_BYTES = 1 << 19  # Enough work for one call to another process.
@@ -153,7 +154,7 @@ def parse(block: Block, settings: ReaderSettings) -> list[list[str]]:
 def _json_text(line: str, column: str, where: str) -> str:
   """Returns the text of a JSON line."""
   try:
-    value = json.loads(line)
+    value = json.loads(line, object_pairs_hook=rows.unique_keys)
     if isinstance(value, dict) and isinstance(value.get(column), str):
       return value[column]
     problem = "it is another value"

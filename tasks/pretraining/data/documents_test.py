@@ -98,6 +98,7 @@ def test_documents(tmp_path, block_bytes, name, text, expected, ending):
     ("a.jsonl", b'{"text": "x"}\n\n{"te', "a.jsonl, line 3, must be a JSON"),
     ("a.jsonl", b'["x"]\n', 'line 1, must be .*"text".*text_column'),
     ("a.jsonl", b'{"text": 5}\n', "line 1, must be a JSON"),
+    ("a.jsonl", b'{"text": "x", "text": "y"}', "has the key 'text' twice"),
     ("a.jsonl", b'{"text": "\xff"}\n', "line 1, is not UTF-8"),
     # The end of a line that was cut, as by `split`.
     ("xab", b'ds."}\n' + 2 * b'{"text": "x"}\n', "xab, line 1, must be a JSON"),
