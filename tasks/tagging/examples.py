@@ -23,6 +23,7 @@ from official_albert.tasks.tagging import tags as tags_lib
 
 _TEXT, _LABEL = "text", "label"  # The defaults of the flags.
 _TAGS, _SPANS = ("tags", "ner_tags"), ("spans", "entities")
+_REFUSED = ("reject", "ignore")  # What Prodigy's users say of wrong spans.
 _BLANKS = " \t\r\n"
 _Lines = list[tuple[str, list[str]]]  # The place and the cells of each.
 
@@ -246,7 +247,13 @@ def _read_table(
   known, id_column = header(path), columns["id"]
   # A given name is obeyed; without one, the usual ones are found.
   labels, names = [columns["label"]], [columns["text"]]
-  if labels == [_LABEL]:
+  if labels == [_LABEL] and _LABEL not in known:
+    usual = [x for x in (*_TAGS, *_SPANS) if x in known]
+    if len(usual) > 1:
+      raise ValueError(
+        f"{path} has the columns {files.quote(*usual)}: name one of them by "
+        "--label_column."
+      )
     labels += [*_TAGS, *_SPANS]
   label = next((x for x in labels if x in known), None)
   if names == [_TEXT]:
@@ -260,6 +267,12 @@ def _read_table(
       where, words = record.where, record.cells[text]
       guid = common.plain_cell(record, id_column) if id_column in others else ""
       values = record.cells[label] if label else None
+      if label in _SPANS and record.cells.get("answer") in _REFUSED:
+        raise rows.InvalidRow(
+          where,
+          f" has the answer {record.cells['answer']!r}, as of Prodigy",
+          ": leave the row out, or give --skip_invalid.",
+        )
       if values is not None and not isinstance(values, list):
         raise rows.InvalidRow(where, f": {label!r} must be a list", ".")
       if isinstance(words, list):

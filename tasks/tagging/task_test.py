@@ -175,6 +175,11 @@ def _spans(*spans):
     ("a.jsonl", _spans({"start": 0, "end": 3}), "must have a label"),
     (
       "a.jsonl",
+      '{"text": "a", "spans": [[0, 1, "x"]], "answer": "reject"}',
+      "line 1 has the answer 'reject', as of Prodigy",
+    ),
+    (
+      "a.jsonl",
       _spans({"start": 4, "end": 6, "label": "x", "text": "two"}),
       "another text than its characters 4 to 6: 'two', but 'tw'",
     ),
@@ -189,6 +194,10 @@ def test_given_columns_are_obeyed(tmp_path):
   line = '{"tokens": ["a"], "ner_tags": ["B-x"], "pos": ["N"]}'
   (found,) = read(tmp_path, "a.jsonl", line, label="pos")
   assert found.tags == ("N",)
+  both = line.replace("pos", "spans")
+  with pytest.raises(ValueError, match="'ner_tags', 'spans': name one of them"):
+    read(tmp_path, "a.jsonl", both)
+  assert read(tmp_path, "a.jsonl", both, label="ner_tags")[0].tags == ("B-x",)
   # A misspelled one is not replaced by the usual one.
   (found,) = read(tmp_path, "a.jsonl", line, label="poss")
   assert found.tags is None
