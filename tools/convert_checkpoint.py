@@ -74,8 +74,6 @@ def main(_) -> None:
     include_optimizer=_INCLUDE_OPTIMIZER.value,
     config_file=encoder_flags.CONFIG_FILE.value,
     tokenizer=encoder_flags.chosen_tokenizer(),
-    lower_case=encoder_flags.LOWER_CASE.value,
-    keep_accents=encoder_flags.KEEP_ACCENTS.value,
     hf_python=_HF_PYTHON.value,
     card=model_card.Card(**{name: x.value for name, x in _CARD.items()}),
     push_to=_PUSH_TO.value,

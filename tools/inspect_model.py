@@ -90,8 +90,6 @@ def inspect(path: str, sentences: Sequence[str]) -> Optional[np.ndarray]:
     lenient=True,
     config_file=encoder_flags.CONFIG_FILE.value,
     tokenizer=encoder_flags.chosen_tokenizer(),
-    lower_case=encoder_flags.LOWER_CASE.value,
-    keep_accents=encoder_flags.KEEP_ACCENTS.value,
     dtype="float32",
   )
   print(f"{path}: weights of {source.checkpoint}")

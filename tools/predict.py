@@ -126,8 +126,6 @@ def open_model() -> inference.LoadedModel:
     num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
     config_file=encoder_flags.CONFIG_FILE.value,
     tokenizer=encoder_flags.chosen_tokenizer(),
-    lower_case=encoder_flags.LOWER_CASE.value,
-    keep_accents=encoder_flags.KEEP_ACCENTS.value,
   )
   for note in model.source.notes:
     # Predictions may be written to standard output.

@@ -48,12 +48,10 @@ def main(_) -> None:
   hub_publication.split_handle(_HANDLE.value)  # Checks it.
   source = hub_publication.read(
     _INPUT.value,
-    encoder_flags.chosen_tokenizer(),
+    tokenizer=encoder_flags.chosen_tokenizer(),
     checkpoint=_CHECKPOINT.value,
     config_file=encoder_flags.CONFIG_FILE.value,
     num_hidden_layers=_NUM_HIDDEN_LAYERS.value,
-    lower_case=encoder_flags.LOWER_CASE.value,
-    keep_accents=encoder_flags.KEEP_ACCENTS.value,
   )
   hub_publication.publish(
     source, _HANDLE.value, _LICENSE.value, _OUTPUT_DIR.value, _SEQ_LENGTH.value

@@ -26,6 +26,7 @@ from official_albert.checkpoints.portable import (
   name_variables,
 )
 from official_albert.checkpoints.tokenizer_file import (
+  OWN_TOKENIZER,
+  TokenizerChoice,
   TokenizerFile,
-  chosen_tokenizer,
 )

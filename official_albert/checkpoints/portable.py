@@ -197,37 +197,26 @@ class PortableCheckpoint:
     return tuple(sorted({*self.tensors} - {*self.carried}))
 
   def choose_tokenizer(
-    self,
-    wanted: Optional[tokenizer_file.TokenizerFile] = None,
-    lower_case: Optional[bool] = None,
-    keep_accents: Optional[bool] = None,
+    self, choice: tokenizer_file.TokenizerChoice = tokenizer_file.OWN_TOKENIZER
   ) -> Optional[tokenizer_file.TokenizerFile]:
     """Returns the tokenizer to use with the model, or None if there is none.
-
-    `wanted` is the user's choice instead of `tokenizer`, as are the rules that
-    are not None.
 
     Raises:
       ValueError: the model was trained with another tokenizer.
       OSError: the file of the tokenizer cannot be read.
     """
     recorded = (self.record.get("data") or {}).get("tokenizer") or {}
-    file = wanted or self.tokenizer
+    file = choice.apply(self.tokenizer, tokenization.TextRules.of(recorded))
     if file is None:
       return None
     file.check()
-    rules = tokenization.TextRules.of(recorded)
-    if self.tokenizer:
-      rules = self.tokenizer.rules
-    given = {"lower_case": lower_case, "keep_accents": keep_accents}
-    given = {name: x for name, x in given.items() if x is not None}
     if "sha256" in recorded and recorded["sha256"] != file.sha256():
       raise ValueError(
         f"{file.path} is not the tokenizer that the model in {self.folder} was "
         "trained with, so the same ids mean other pieces: give that tokenizer, "
         "or none if it is in the folder."
       )
-    return dataclasses.replace(file, rules=dataclasses.replace(rules, **given))
+    return file
 
 
 def count_classes(tensors: Mapping[str, Array]) -> int:

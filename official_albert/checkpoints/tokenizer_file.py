@@ -89,30 +89,48 @@ class TokenizerFile:
     files.write_bytes(os.path.join(folder, name), self.read())
 
 
-def chosen_tokenizer(
-  spm_model_file: str,
-  vocab_file: str,
-  lower_case: bool = True,
-  keep_accents: Optional[bool] = None,
-) -> Optional[TokenizerFile]:
-  """Returns the tokenizer given by flags; None if neither is set.
+@dataclasses.dataclass(frozen=True)
+class TokenizerChoice:
+  """What a user wants instead of the tokenizer beside the weights.
+
+  Attributes:
+    spm_model_file, vocab_file: the path of another file, or "".
+    lower_case, keep_accents: other rules; None for those that are recorded.
 
   Raises:
-    ValueError, FileNotFoundError: both are given, or the file does not exist.
+    ValueError, FileNotFoundError: both files are given, or it does not exist.
   """
-  if spm_model_file and vocab_file:
-    raise ValueError(
-      f"{spm_model_file} and {vocab_file} are two tokenizers for one model: "
-      "give one of them."
-    )
-  path = spm_model_file or vocab_file
-  if not path:
-    return None
-  if not files.is_file(path):
-    raise FileNotFoundError(f"the tokenizer {path} does not exist.")
-  kind = "wordpiece" if vocab_file else "sentencepiece"
-  rules = tokenization.TextRules(lower_case, keep_accents)
-  return TokenizerFile(path, kind, rules)
+
+  spm_model_file: str = ""
+  vocab_file: str = ""
+  lower_case: Optional[bool] = None
+  keep_accents: Optional[bool] = None
+
+  def __post_init__(self):
+    if self.spm_model_file and self.vocab_file:
+      raise ValueError(
+        f"{self.spm_model_file} and {self.vocab_file} are two tokenizers for "
+        "one model: give one of them."
+      )
+    path = self.spm_model_file or self.vocab_file
+    if path and not files.is_file(path):
+      raise FileNotFoundError(f"the tokenizer {path} does not exist.")
+
+  def apply(
+    self, own: Optional[TokenizerFile], rules: tokenization.TextRules
+  ) -> Optional[TokenizerFile]:
+    """Returns the wanted tokenizer, or `own`, with the wanted rules."""
+    kind = "wordpiece" if self.vocab_file else "sentencepiece"
+    path, file = self.spm_model_file or self.vocab_file, own
+    if path:
+      file = TokenizerFile(path, kind)
+    wanted = {"lower_case": self.lower_case, "keep_accents": self.keep_accents}
+    wanted = {name: x for name, x in wanted.items() if x is not None}
+    rules = dataclasses.replace(own.rules if own else rules, **wanted)
+    return file and dataclasses.replace(file, rules=rules)
+
+
+OWN_TOKENIZER = TokenizerChoice()
 
 
 def find_tokenizer(

@@ -62,9 +62,7 @@ def open_source(
   top_k: int = 0,
   num_hidden_layers: int = 0,
   config_file: str = "",
-  tokenizer: Optional[checkpoints.TokenizerFile] = None,
-  lower_case: Optional[bool] = None,
-  keep_accents: Optional[bool] = None,
+  tokenizer: checkpoints.TokenizerChoice = checkpoints.OWN_TOKENIZER,
   dtype: Any = None,
 ) -> serving.Source:
   """Reads weights of any format into a model that can be served.
@@ -103,10 +101,10 @@ def open_source(
       )
     trained = run.max_seq_length if run else read.max_seq_length
     length = max_seq_length or trained or read.config.max_position_embeddings
-    tokenizer = read.choose_tokenizer(tokenizer, lower_case, keep_accents)
+    file = read.choose_tokenizer(tokenizer)
     layer = None
-    if with_texts and tokenizer:  # Else a server needs no tensorflow_text.
-      layer = tokenizer.make_layer()
+    if with_texts and file:  # Else a server needs no tensorflow_text.
+      layer = file.make_layer()
     elif with_texts and not lenient:
       raise ValueError(
         f"there is no tokenizer beside {prefix}: put its .model or vocab.txt "
@@ -133,13 +131,13 @@ def open_source(
         f"top_k is for models that fill masks, but {shown} is of {task}: leave "
         "it out."
       )
-    if tokenizer and module.cls_id is None:
-      module.cls_id = tokenizer.open().cls_id
+    if file and module.cls_id is None:
+      module.cls_id = file.open().cls_id
     return serving.Source(
       module=module,
       task=task,
       checkpoint=shown,
-      tokenizer=tokenizer,
+      tokenizer=file,
       # The columns of CoNLL files are not those of tables.
       columns=run.columns if run and model_head != registry.TAGS_HEAD else {},
       names_task=is_run or names_task,
@@ -363,16 +361,16 @@ def load(
   """
   path, tokenizer = os.fspath(path), os.fspath(tokenizer)
   is_sentencepiece = tokenizer.endswith(".model")
-  file = checkpoints.chosen_tokenizer(
+  choice = checkpoints.TokenizerChoice(
     spm_model_file=tokenizer if is_sentencepiece else "",
     vocab_file="" if is_sentencepiece else tokenizer,
+    lower_case=lower_case,
+    keep_accents=keep_accents,
   )
   return open_model(
     path,
     checkpoint=checkpoint,
-    tokenizer=file,
-    lower_case=lower_case,
-    keep_accents=keep_accents,
+    tokenizer=choice,
     max_seq_length=max_seq_length,
     num_hidden_layers=num_hidden_layers,
   )
@@ -386,7 +384,8 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
   folder = checkpoints.downloaded(path)
   export = os.path.join(folder, serving.ASSETS, serving.EXPORT_FILE)
   if files.exists(export):
-    for name, value in settings.items():
+    choice = settings.pop("tokenizer", checkpoints.OWN_TOKENIZER)
+    for name, value in {**settings, **vars(choice)}.items():
       if value or value is False:
         raise ValueError(
           f"{path} is an export, which has a fixed {name}: leave it out, or "

@@ -6,7 +6,7 @@ so the folder is enough.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -32,13 +32,13 @@ _VOCAB_FILE = path_flags.define(
   "WordPiece vocabulary, for the released zh models; by default the one beside "
   "the weights.",
 )
-LOWER_CASE = flags.DEFINE_bool(
+_LOWER_CASE = flags.DEFINE_bool(
   "do_lower_case",
   None,
   "Lower-case all text; by default as recorded in the run.json of the encoder, "
   "else true.",
 )
-KEEP_ACCENTS = flags.DEFINE_bool(
+_KEEP_ACCENTS = flags.DEFINE_bool(
   "keep_accents",
   None,
   "Keep accents and other combining marks; by default as recorded in the "
@@ -46,13 +46,13 @@ KEEP_ACCENTS = flags.DEFINE_bool(
 )
 
 
-def chosen_tokenizer() -> Optional[checkpoints.TokenizerFile]:
-  """Returns the tokenizer that the flags name, if any."""
+def chosen_tokenizer() -> checkpoints.TokenizerChoice:
+  """Returns what the flags say of the tokenizer."""
   from official_albert import checkpoints  # Loads TensorFlow.
 
-  return checkpoints.chosen_tokenizer(
+  return checkpoints.TokenizerChoice(
     _SPM_MODEL_FILE.value,
     _VOCAB_FILE.value,
-    LOWER_CASE.value is not False,
-    KEEP_ACCENTS.value,
+    _LOWER_CASE.value,
+    _KEEP_ACCENTS.value,
   )

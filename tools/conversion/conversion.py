@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping
 
 import numpy as np
 
@@ -34,9 +34,7 @@ def convert(
   input_path: str,
   output: str,
   *,
-  tokenizer: Optional[checkpoints.TokenizerFile] = None,
-  lower_case: Optional[bool] = None,
-  keep_accents: Optional[bool] = None,
+  tokenizer: checkpoints.TokenizerChoice = checkpoints.OWN_TOKENIZER,
   hf_python: str = "",
   card: model_card.Card = _NO_CARD,
   push_to: str = "",
@@ -68,9 +66,7 @@ def convert(
     checkpoint.notes.append(
       f"the weights are {shown}, step {checkpoint.step:,}."
     )
-    checkpoint.tokenizer = checkpoint.choose_tokenizer(
-      tokenizer, lower_case, keep_accents
-    )
+    checkpoint.tokenizer = checkpoint.choose_tokenizer(tokenizer)
     _check_tokenizer(checkpoint)
     matched, unexpected = len(checkpoint.carried), checkpoint.unexpected
     results: trained_run.Results = {}

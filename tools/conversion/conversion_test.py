@@ -244,11 +244,14 @@ def test_tokenizers(tmp_path):
   file.write_bytes(toy_vocabulary.numbers(96))
   assert "96 pieces for a vocab_size of 211" in convert("a")
   # The rules are chosen, or as recorded, for another file, too.
-  notes = convert("cased", lower_case=False, keep_accents=True)
+  notes = convert(
+    "cased",
+    tokenizer=checkpoints.TokenizerChoice(lower_case=False, keep_accents=True),
+  )
   assert "{'lower_case': False, 'keep_accents': True} and 96" in notes
   cased = checkpoints.read_checkpoint(str(tmp_path / "cased")).tokenizer
   assert cased.rules.keep_accents and not cased.rules.lower_case
-  given = checkpoints.chosen_tokenizer(str(file), "")
+  given = checkpoints.TokenizerChoice(str(file))
   notes = convert("given", path=str(tmp_path / "cased"), tokenizer=given)
   assert f"{file}, with {{'lower_case': False, 'keep_a" in notes
   run = toy_runs.write_pretrained(str(tmp_path / "run"))

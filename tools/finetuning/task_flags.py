@@ -128,17 +128,14 @@ def find_encoder(source: str) -> tuple[AlbertConfig, tokenization.Tokenizer]:
     raise ValueError(
       f"no {runs.CONFIG_FILE} {where}: give --albert_config_file."
     )
-  tokenizer = encoder_flags.chosen_tokenizer()
+  choice = encoder_flags.chosen_tokenizer()
   if source:
     with checkpoints.open(source, config_file) as checkpoint:
       config = checkpoint.config
-      tokenizer = checkpoint.choose_tokenizer(
-        tokenizer,
-        encoder_flags.LOWER_CASE.value,
-        encoder_flags.KEEP_ACCENTS.value,
-      )
+      tokenizer = checkpoint.choose_tokenizer(choice)
   else:
     config = AlbertConfig.from_json_file(config_file)
+    tokenizer = choice.apply(None, tokenization.TextRules())
   if tokenizer is None:
     raise ValueError(
       f"no tokenizer {where}: give --spm_model_file, or --vocab_file for "

@@ -16,14 +16,13 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from typing import Any, Optional
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401 (its operations are in the graphs)
 
 from official_albert import (
-  checkpoints,
   files,
   inference,
   modeling,
@@ -60,22 +59,15 @@ _PROBES = (
 )
 
 
-def read(
-  path: str, tokenizer: Optional[checkpoints.TokenizerFile], **options: Any
-) -> serving.Source:
-  """Reads weights and tokenizer; the arguments are those of `open_source`.
+def read(path: str, **options: Any) -> serving.Source:
+  """Reads weights and tokenizer; `options` are those of `open_source`.
 
   Raises:
     ValueError, OSError: there is no checkpoint or no tokenizer, or the model
       has no pooler.
   """
   source = inference.open_source(
-    path,
-    tokenizer=tokenizer,
-    with_texts=False,
-    lenient=True,
-    dtype="float32",
-    **options,
+    path, with_texts=False, lenient=True, dtype="float32", **options
   )
   if not source.module.has_pooler:
     raise ValueError(

@@ -44,7 +44,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def published(run, tmp_path_factory):
   output = tmp_path_factory.mktemp("public") / "hub"
-  source = hub_publication.read(run, None)
+  source = hub_publication.read(run)
   hub_publication.publish(source, *_PUBLICATION, str(output), 128)
   return output
 
@@ -107,7 +107,7 @@ def test_all_that_opens_a_model_opens_it(run, published, tmp_path):
 def test_a_model_of_embeddings_keeps_its_pooling(tmp_path):
   run, output = str(tmp_path / "run"), str(tmp_path / "hub")
   toy_runs.write_finetuned(run, "text_embedding", pooling="max")
-  source = hub_publication.read(run, None)
+  source = hub_publication.read(run)
   hub_publication.publish(source, *_PUBLICATION, output, 20)
   text = " ".join(toy_data.GOOD * 9)
   np.testing.assert_array_equal(load(output).embed(text), load(run).embed(text))
@@ -147,7 +147,7 @@ def pieces(tmp_path):
   """A tokenizer with fewer pieces than the models of the goldens."""
   path = tmp_path / "pieces.model"
   path.write_bytes(toy_vocabulary.numbers(89))
-  return checkpoints.TokenizerFile(str(path), "sentencepiece")
+  return checkpoints.TokenizerChoice(str(path))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def pieces(tmp_path):
 )
 def test_checkpoints_of_other_formats(path, has_heads, pieces):
   path = str(_GOLDEN / path)
-  source = hub_publication.read(path, pieces)
+  source = hub_publication.read(path, tokenizer=pieces)
   assert source.checkpoint == path
   model = source.module.model
   assert hasattr(model, "masked_lm") == has_heads
@@ -169,14 +169,15 @@ def test_checkpoints_of_other_formats(path, has_heads, pieces):
 
 
 def test_refusals(run, tmp_path, pieces):
-  def refused(message, path, tokenizer=None):
+  def refused(message, path, **options):
     with pytest.raises((ValueError, OSError), match=message):
-      hub_publication.read(path, tokenizer)
+      hub_publication.read(path, **options)
 
   no_pooler = str(_GOLDEN / "hf_one_group/question_answering")
-  refused("has no pooler", no_pooler, pieces)
-  refused("is not the tokenizer that the model", run, pieces)
-  other = hub_publication.read(run, None)._replace(tokenizer=pieces)
+  refused("has no pooler", no_pooler, tokenizer=pieces)
+  refused("is not the tokenizer that the model", run, tokenizer=pieces)
+  file = pieces.apply(None, tokenization.TextRules())
+  other = hub_publication.read(run)._replace(tokenizer=file)
   with pytest.raises(ValueError, match="89 pieces, but the model has"):
     hub_publication.publish(other, *_PUBLICATION, f"{tmp_path}/hub", 128)
   bare = tmp_path / "bare"
@@ -188,7 +189,7 @@ def test_refusals(run, tmp_path, pieces):
 def test_saved_modules_are_compared(run, published, tmp_path):
   """Those of the source passed when they were published."""
   toy_runs.write_tokenizer(str(tmp_path), seed=6)
-  source = hub_publication.read(run, None)
+  source = hub_publication.read(run)
   other = f"{tmp_path}/tokenizer.model"
   file = dataclasses.replace(source.tokenizer, path=other)
   source.module.model.albert.pooler.bias.assign_add(tf.fill([24], 0.01))
