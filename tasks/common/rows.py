@@ -600,7 +600,8 @@ def read_probabilities(path: str) -> ProbabilityTable:
     values = values.reshape(len(lines), *([len(labels)] if labels else []))
   except ValueError:
     values = np.zeros(0)
-  if header[:2] != _COLUMNS or not len(values):
+  is_valid = len(values) > 0 and np.isfinite(values).all()
+  if header[:2] != _COLUMNS or not is_valid:
     raise ValueError(
       f"{path} is not a table of probabilities: it must have the columns "
       f"{', '.join(_COLUMNS)} and one for each label, and rows of numbers."

@@ -312,6 +312,7 @@ def test_ids_that_no_table_can_have(name):
     HEADER + "1\ta\t1\n",
     HEADER + "1\ta\t1\t0\n2\ta\t1\n",
     HEADER + "1\ta\t1\t0\n2\ta\tx\t0\n",
+    HEADER + "1\ta\tnan\t0\n",
     "id\tprediction\n0\n",
   ],
 )
