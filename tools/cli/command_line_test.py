@@ -215,12 +215,6 @@ def test_a_reader_that_exits_early_is_no_error(tmp_path, body, argument):
     ("--verbosty=1", "'verbosty'. Did you mean: verbosity;"),
     ("--verbosity=9999999999", "--verbosity=9999999999 must be from -2,147"),
     ("--verbosity=x\ny", "flag --verbosity=x y: invalid literal for int"),
-    (
-      "--nopdb_post_mortem=1",
-      "--nopdb_post_mortem=1 does not take an argument",
-    ),
-    ("--pdb_post_mortem=x", "flag --pdb_post_mortem=x: "),
-    ("--flagfile=none.txt", "none.txt"),
     ("--verbosity", "Missing value for flag --verbosity"),
     ("--flagfile=gs://b/x", "Unable to open flagfile"),
   ],

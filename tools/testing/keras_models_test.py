@@ -136,16 +136,6 @@ def test_files(name, sharing, kind, precision, whole, tmp_path):
     _check_same(expected, _outputs(name, loaded))
 
 
-def test_files_that_keras_refuses(tmp_path):
-  model = _make("classifier", "all", "subclassed", "float32")
-  with pytest.raises(NotImplementedError, match="to be a Functional model"):
-    model.save(str(tmp_path / "model.h5"))
-  path = str(tmp_path / "model.weights.h5")
-  AlbertModel(_config("all")).save_weights(path)
-  with pytest.raises(ValueError, match="expected 2 variables, but received 0"):
-    AlbertModel(_config("none")).load_weights(path)
-
-
 def test_settings_of_a_model_are_saved(tmp_path):
   model = AlbertModel(_config("all"), True, name="mine", dtype="mixed_bfloat16")
   model.trainable = False
