@@ -176,7 +176,7 @@ def test_examples_of_several_sequences():
       0,
       "places of an example may have at most 7 values, but has.*9",
     ),
-    # TensorFlow's own words, which docs/serving.md lists.
+    # The words of TensorFlow itself.
     (tf.constant(["no example"]), 0, "Could not parse"),
     (tf.constant([_UNKNOWN_FIELD]), 0, "Can't parse serialized Example"),
   ],

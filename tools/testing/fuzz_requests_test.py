@@ -1,7 +1,7 @@
 """Requests to exports: answered in the signature's shapes, or refused.
 
-Answers are finite. What the graph refuses has a sentence of this package, and
-docs/serving.md lists what TensorFlow refuses itself.
+Answers are finite. What the graph refuses has a sentence of this package, or
+the message of TensorFlow itself.
 """
 
 from __future__ import annotations
