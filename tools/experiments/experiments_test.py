@@ -296,13 +296,13 @@ def test_numbers_are_beside_the_papers(tmp_path):
   }
 
 
-_RESULTS = pathlib.Path(__file__).resolve().parents[2] / "docs/results"
+_PAGES = pathlib.Path(__file__).resolve().parents[2] / "docs/results"
 _VERDICTS = ("shown", "contradicted", "not resolved")
 
 
 def _of_paper():
   """Yields the tables of published rows that have verdicts."""
-  path = _RESULTS / "data/experiments_tiny.json"
+  path = _PAGES / "data/experiments_tiny.json"
   for table in json.loads(path.read_text("utf-8"))["tables"]:
     verdicts = [x for x in table["columns"] if x.startswith("by ")]
     if "name" not in table and verdicts and "depth_" not in table["what"]:
@@ -351,7 +351,7 @@ def test_published_counts_are_those_of_the_verdicts():
     title = table["what"].removeprefix("Table ").split(" (")[0]
     found[title.split(", in")[0]] = counts
   found["all"] = totals
-  path = _RESULTS / "data/experiments_tiny.json"
+  path = _PAGES / "data/experiments_tiny.json"
   published = json.loads(path.read_text("utf-8"))["tables"][0]
   assert published["name"] == "experiments_directions"
   assert published["rows"] == [
@@ -359,7 +359,7 @@ def test_published_counts_are_those_of_the_verdicts():
     for title, counts in found.items()
   ]
   tasks, training = totals[True], totals[False]
-  page = " ".join((_RESULTS / "experiments.md").read_text("utf-8").split())
+  page = " ".join((_PAGES / "experiments.md").read_text("utf-8").split())
   assert (
     f"By tasks, {tasks[0]} of {sum(tasks)} directions of the paper is shown, "
     f"{tasks[1]} is contradicted and {tasks[2]} are not resolved; by "
