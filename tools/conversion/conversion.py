@@ -170,18 +170,6 @@ def _fit_to(
   carried. Returns the names that the format cannot hold, with the reason.
   """
   lost: dict[str, str] = {}
-  if checkpoint.task and checkpoint.folder and not has_results:
-    run = trained_run.read(checkpoint.folder)
-    if run.thresholds:
-      checkpoint.notes.append(
-        f"the thresholds of the labels are not carried, {run.thresholds}: 0.5 "
-        "is used."
-      )
-    if run.null_score_diff_threshold is not None:
-      checkpoint.notes.append(
-        "null_score_diff_threshold is not carried, "
-        f"{run.null_score_diff_threshold}: each question gets an answer."
-      )
   if checkpoint.config.adapter_rank and target != "official_albert":
     checkpoint.notes.append(
       "the adapters are merged, so each layer has a group of its own."
@@ -210,6 +198,18 @@ def _fit_to(
       for name, value in facts.items()
       if value
     ]
+  if checkpoint.task and checkpoint.folder and not has_results:
+    run = trained_run.read(checkpoint.folder)
+    if run.thresholds:
+      checkpoint.notes.append(
+        f"the thresholds of the labels are not carried, {run.thresholds}: 0.5 "
+        "is used."
+      )
+    if run.null_score_diff_threshold is not None:
+      checkpoint.notes.append(
+        "null_score_diff_threshold is not carried, "
+        f"{run.null_score_diff_threshold}: each question gets an answer."
+      )
   return lost
 
 

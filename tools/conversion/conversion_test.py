@@ -213,6 +213,9 @@ def test_a_converted_run_is_served_like_the_run(
   assert first.module.max_seq_length == second.module.max_seq_length == 24
   report = conversion.convert("hf", run, hf)
   assert albert.load(hf).source.module.max_seq_length == 24
+  is_dropped = task == "squad_v2"  # Its head, so its threshold is no loss.
+  assert (report["head"] == "none") == is_dropped
+  assert not any("null_score" in note for note in report["notes"])
   encoder = str(tmp_path / "encoder")
   conversion.convert("official_albert", run, encoder, head="none")
   assert albert.load(encoder).kind == "encoder"
