@@ -18,7 +18,7 @@ OPTIMIZERS = ("lamb", "adamw", "muon")
 # With "original", the rate drops when the warm-up ends.
 DECAYS = ("original", "continuous")
 # How attention is computed; see `modeling.fused_ops`.
-ATTENTIONS = ("plain", "compiled")
+ATTENTIONS = ("plain", "compiled", "fused")
 # Which value of a held-out metric is the best.
 DIRECTIONS = ("lowest", "highest")
 
@@ -115,9 +115,10 @@ class TrainConfig:
   )
   attention: str = setting(
     "plain",
-    "How attention without dropout is computed: by single operations, or as "
-    "one program that XLA compiles, which keeps no scores for the backward "
-    "pass. On TPUs, XLA compiles the whole step anyway.",
+    "How attention without dropout is computed: by single operations; "
+    "compiled, as one program of XLA, which keeps no scores for the backward "
+    "pass; or fused, by cuDNN's kernel in half precision on GPUs. On TPUs, XLA "
+    "compiles the whole step anyway.",
     ATTENTIONS,
   )
   eval_batch_size: int = setting(

@@ -26,7 +26,12 @@ from official_albert.modeling.heads import (
   MaskedLMHead,
   fold_target_scale,
 )
-from official_albert.modeling.inputs import INPUTS, FeatureModel, check_ids
+from official_albert.modeling.inputs import (
+  INPUTS,
+  FeatureModel,
+  check_ids,
+  with_prefix_masks,
+)
 from official_albert.modeling.layers import (
   LayerNorm,
   dense,

@@ -18,11 +18,14 @@ import contextlib
 import contextvars
 import functools
 import math
+import warnings
 from concurrent import futures
 from typing import Any, Callable, Iterator, Optional, Sequence
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from official_albert.modeling import cudnn_attention
 
 # Added to the scores of padding. exp(-10000) is exactly 0 in float32, so
 # padding does not change any row that has at least one token.
@@ -485,10 +488,10 @@ def _probs(q, k, mask):
 def _attention(products, biases, mask, heads):
   parts = _queries_keys_values(products, biases, heads)
   q, k, v = map(_with_heads_first, parts)
-  return merge_heads(tf.matmul(_probs(q, k, mask), v))  # [B, S, N * D]
+  return [merge_heads(tf.matmul(_probs(q, k, mask), v))]  # [B, S, N * D]
 
 
-def _attention_gradient(products, biases, mask, heads, dy):
+def _attention_gradient(products, biases, mask, heads, dy, *unused):
   # Without the barrier, XLA would keep the probabilities of the forward pass,
   # if it compiles both together.
   *products, dy = gen_xla_ops.xla_optimization_barrier([*products, dy])
@@ -503,6 +506,27 @@ def _attention_gradient(products, biases, mask, heads, dy):
   return _as_products(map(_with_heads_first, (dq, dk, dv)), products)
 
 
+def _lengths(mask):
+  # cuDNN's softmax of no keys is no number. Such rows count for nothing.
+  return tf.maximum(tf.reduce_sum(mask, axis=-1), 1)
+
+
+def _cudnn_attention(products, biases, mask, heads):
+  q, k, v = _queries_keys_values(products, biases, heads)
+  context, sums = cudnn_attention.forward(q, k, v, _lengths(mask))
+  batch, length = tf.unstack(tf.shape(q)[:2])
+  return [tf.reshape(context, [batch, length, q.shape[2] * q.shape[3]]), sums]
+
+
+def _cudnn_attention_gradient(products, biases, mask, heads, dy, context, sums):
+  q, k, v = _queries_keys_values(products, biases, heads)
+  context, dy = (tf.reshape(x, tf.shape(q)) for x in (context, dy))
+  gradients = cudnn_attention.backward(
+    *(q, k, v, _lengths(mask), context, sums, dy)
+  )
+  return _as_products(gradients, products)
+
+
 def attention(
   products: Sequence[tf.Tensor],
   biases: Sequence[tf.Tensor],
@@ -512,7 +536,9 @@ def attention(
   """Returns softmax(q k^T / sqrt(D)) v, computed as `attention_as` says.
 
   Each pass is one program that XLA compiles. The backward pass computes the
-  scores again, so no <float>[B, N, S, T] outlives a program.
+  scores again, so no <float>[B, N, S, T] outlives a program. "fused" takes
+  cuDNN's kernel where there is one, and warns where not. It takes the number of
+  tokens for the length of a row, so padding has to follow the tokens.
 
   Args:
     products: <float>[B, S, 3 * N * D], the projections to queries, keys and
@@ -526,18 +552,29 @@ def attention(
     <float>[B, S, N * D].
   """
   count = len(products)
+  forward, backward = _attention, _attention_gradient
+  if _ATTENTION.get() == "fused":
+    missing = cudnn_attention.missing(products, heads)
+    if missing:
+      warnings.warn(
+        f"attention 'fused' needs {missing}: it is 'compiled' here.",
+        stacklevel=2,
+      )
+    else:
+      forward, backward = _cudnn_attention, _cudnn_attention_gradient
 
   @tf.custom_gradient
   def chain(*arguments):
     products, biases = arguments[:count], arguments[count:]
-    context = _run(_attention, True, products, biases, mask, heads)
+    inputs = products, biases, mask, heads
+    kept = _run(forward, True, *inputs)  # The context first.
 
     def gradient(dy):
-      dx = _run(_attention_gradient, True, products, biases, mask, heads, dy)
+      dx = _run(backward, True, *inputs, dy, *kept)
       sums = [_sums_for(b, d, compiled=True) for b, d in zip(biases, dx)]
       return [*dx, *sums]
 
-    return context, gradient
+    return kept[0], gradient
 
   return chain(*products, *biases)
 

@@ -169,6 +169,36 @@ def test_attention_as_one_program(mask, rows, dtype):
   )
 
 
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
+@pytest.mark.parametrize("rows", [None, 4])
+def test_fused_attention(cudnn, rows, dtype):
+  """With cuDNN's mathematics in its place."""
+  products, biases = projections(rows)
+  products = [tf.cast(x, dtype) for x in products]
+  count = len(products)
+  with fused_ops.attention_as("fused"):
+    compare(
+      lambda *inputs: fused_ops.attention(
+        inputs[:count], inputs[count:], MASK, N
+      ),
+      lambda *inputs: plain_attention(MASK, *inputs),
+      [*products, *biases],
+      dtype,
+    )
+  assert cudnn == ["__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"]
+
+
+def test_fused_attention_to_no_token_is_finite(cudnn):
+  products, biases = projections(None)
+  mask = tf.constant([[0] * S, [1] * S, [1] + [0] * (S - 1)])
+  with fused_ops.attention_as("fused"):
+    found = with_gradients(
+      lambda *x: fused_ops.attention(x[:1], x[1:], mask, N),
+      [*products, *biases],
+    )
+  assert cudnn and all(np.isfinite(x).all() for x in found)
+
+
 def test_no_scores_outlive_the_programs_of_attention():
   products, biases = projections(None)
 

@@ -56,6 +56,30 @@ def check_ranges(
       )
 
 
+def with_prefix_masks(
+  dataset: tf.data.Dataset, attention: str
+) -> tf.data.Dataset:
+  """Returns batches whose `input_mask` <int32>[..., S] is 1 before it is 0.
+
+  Only the attention "fused" needs that; for others, this is the dataset. Any
+  other mask raises tf.errors.InvalidArgumentError when it is read.
+  """
+  if attention != "fused":
+    return dataset
+
+  def check(batch):
+    mask = batch["input_mask"]
+    rises = tf.reduce_any(mask[..., 1:] > mask[..., :-1])
+    message = (
+      "an input_mask has a token after padding, which attention 'fused' cannot "
+      "take: use --attention=compiled."
+    )
+    with tf.control_dependencies([tf.debugging.Assert(~rises, [message])]):
+      return {**batch, "input_mask": tf.identity(mask)}
+
+  return dataset.map(check)
+
+
 def encoder_inputs(
   inputs: Mapping[str, tf.Tensor],
   config: config_lib.AlbertConfig,

@@ -158,8 +158,11 @@ def test_recomputation_keeps_outputs_and_gradients(policy):
     assert tf.norm(a - b) <= tolerance * tf.maximum(tf.norm(a), 10.0)
 
 
+@pytest.mark.parametrize("kind", ["compiled", "fused"])
 @pytest.mark.parametrize("recompute", [False, True])
-def test_attention_as_one_program_equals_single_operations(policy, recompute):
+def test_attention_as_one_program_equals_single_operations(
+  cudnn, policy, recompute, kind
+):
   tf.keras.utils.set_random_seed(0)
   encoder = make(
     recompute,
@@ -176,7 +179,7 @@ def test_attention_as_one_program_equals_single_operations(policy, recompute):
   x = tf.constant(np.random.default_rng(0).normal(size=[B, S, H]), tf.float32)
   seed = tf.constant([4, 2])
   expected, _, expected_gradients = outputs_and_gradients(encoder, x, seed)
-  with fused_ops.attention_as("compiled"):
+  with fused_ops.attention_as(kind):
     outputs, _, gradients = outputs_and_gradients(encoder, x, seed)
   # As for recomputation above.
   tolerance = 1e-5 if policy == "float32" else 0.03
@@ -186,6 +189,7 @@ def test_attention_as_one_program_equals_single_operations(policy, recompute):
     assert a.dtype == b.dtype
     a, b = tf.cast(a, tf.float32), tf.cast(b, tf.float32)
     assert tf.norm(a - b) <= tolerance * tf.maximum(tf.norm(a), 10.0)
+  assert bool(cudnn) == (kind == "fused")
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
@@ -206,9 +210,9 @@ def test_attention_with_dropout_is_never_one_program(
   assert len(calls) == (0 if training and dropout else 2)
 
 
-@pytest.mark.parametrize("attention", ["plain", "compiled"])
+@pytest.mark.parametrize("attention", ["plain", "compiled", "fused"])
 @pytest.mark.parametrize("recompute", [False, True])
-def test_rows_equal_the_rows_of_the_full_output(recompute, attention):
+def test_rows_equal_the_rows_of_the_full_output(cudnn, recompute, attention):
   """One row is asked for twice; gradients flow through the last layer only."""
   encoder = make(
     recompute, num_hidden_layers=2, num_hidden_groups=1, initializer_range=0.3

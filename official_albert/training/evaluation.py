@@ -52,6 +52,7 @@ def make_evaluation(
     before_batch: Callable[[], None] = lambda: None,
     scoring: Any = task,
   ) -> objective.Values:
+    dataset = modeling.with_prefix_masks(dataset, attention)
     sums, parts = run_over(dataset, before_batch)
     if sums is None:
       raise ValueError("there is no held-out example to evaluate on.")

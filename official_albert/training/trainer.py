@@ -15,7 +15,7 @@ from typing import Any, Callable, Optional, Sequence
 
 import tensorflow as tf
 
-from official_albert import distribution, runs
+from official_albert import distribution, modeling, runs
 from official_albert.train_config import TrainConfig
 from official_albert.training import checkpoint_manager as checkpoints
 from official_albert.training import (
@@ -258,7 +258,9 @@ class Trainer:
     seen = int(self._examples_seen)
     self._batches = distribution.iterate(
       self._strategy,
-      lambda context: self._task.train_dataset(per_replica, seen, context),
+      lambda context: modeling.with_prefix_masks(
+        self._task.train_dataset(per_replica, seen, context), config.attention
+      ),
     )
     # A restarted run may already have stopped early.
     if not self.is_over:

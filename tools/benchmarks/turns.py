@@ -130,8 +130,12 @@ SYSTEMS = {
   "xla": System("ours", settings={"xla": True}),
   "no_chains": System("ours", settings={"compile_chains": False}),
   "compiled_attention": System("ours", settings={"attention": "compiled"}),
+  "fused_attention": System("ours", settings={"attention": "fused"}),
   "xla_compiled_attention": System(
     "ours", settings={"attention": "compiled", "xla": True}
+  ),
+  "xla_fused_attention": System(
+    "ours", settings={"attention": "fused", "xla": True}
   ),
   "embed": System("embeddings", "run"),
   "embed_export": System("embeddings", "exports"),
