@@ -246,7 +246,9 @@ def make_served(
     normalize = modeling.Pooling.of(run.settings).normalize
     return embedding_model.ServedEmbedding(*arguments, normalize)
   if kind.head == "multiple_choice":
-    default = min(race.RECIPES["race"].max_qa_length, max_seq_length // 2)
+    default = race.RECIPES["race"].max_qa_length
+    if max_seq_length < default + 4:  # No room for [CLS], [SEP] and a passage.
+      default = max_seq_length // 2
     return race_model.ServedMultipleChoice(
       *arguments, run.settings.get("max_qa_length", default)
     )
