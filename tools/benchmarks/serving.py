@@ -124,29 +124,26 @@ def _write_models(
     *("convert_checkpoint", "--to=hf", f"--input={source}"),
     f"--output={folder}/huggingface",
   )
-  for program, kind in {turns.SYSTEMS[name][:2] for name in names}:
-    to = f"--export_dir={folder}"
+  wanted = set()
+  for program, kind in (turns.SYSTEMS[name][:2] for name in names):
     if program in ("exports", "c_api"):
-      path = os.path.join(folder, f"exports_{kind}")
-      if not files.exists(path):
-        command_line.run_program(
-          *(*export, f"{to}/exports_{kind}"),
-          *("--signatures=ids", f"--precision={kind}"),
-        )
-    elif program == "onnx_files" or "openvino_onnx" in kind:
-      quantization = kind if program == "onnx_files" else "none"
-      path = os.path.join(folder, f"onnx_{quantization}")
-      if not files.exists(path):
-        command_line.run_program(
-          *(*export, f"{to}/onnx_{quantization}"),
-          *("--format=onnx", f"--quantization={quantization}"),
-        )
-    elif program == "tflite_files":
-      for length in lengths:
-        command_line.run_program(
-          *(*export, f"{to}/tflite_{kind}_{length}", "--format=tflite"),
-          *(f"--quantization={kind}", f"--sequence_length={length}"),
-        )
+      wanted.add(kind if program == "exports" else f"exports_{kind}")
+    elif "openvino_onnx" in kind:
+      wanted.add("onnx_none")
+  for name in sorted(wanted):
+    form, _, kind = name.partition("_")
+    to = f"--export_dir={folder}/{name}"
+    if form == "exports":
+      more = "--signatures=ids", f"--precision={kind}"
+      command_line.run_program(*export, to, *more)
+      continue
+    file = f"--format={form}", f"--quantization={kind}"
+    if form == "onnx":
+      command_line.run_program(*export, to, *file)
+      continue
+    for length in lengths:
+      size = f"--sequence_length={length}"
+      command_line.run_program(*export, f"{to}_{length}", *file, size)
 
 
 def _start(
