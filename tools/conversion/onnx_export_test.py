@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import re
+import subprocess
 
 import numpy as np
 import pytest
@@ -160,6 +161,41 @@ def test_outputs_equal_those_of_tensorflow(tmp_path, head, changes):
   assert session.get_inputs()[0].shape == (
     ["B", 4, "S"] if head == "multiple_choice" else ["B", "S"]
   )
+
+
+# Runs in the environment of the benchmark's runtimes.
+_OPENVINO = """
+import sys
+import numpy as np, onnxruntime, openvino
+sizes, rng = {"B": 3, "S": 19, "P": 4}, np.random.default_rng(1)
+for path in sys.argv[1:]:
+  session = onnxruntime.InferenceSession(path)
+  features = {
+    x.name: rng.integers(0, 2, [sizes.get(axis, axis) for axis in x.shape])
+    for x in session.get_inputs()
+  }
+  features["input_ids"] = rng.integers(5, 97, features["input_ids"].shape)
+  lengths = rng.integers(1, 20, [*features["input_mask"].shape[:-1], 1])
+  features["input_mask"] = (np.arange(19) < lengths).astype(np.int64)
+  hint = {"INFERENCE_PRECISION_HINT": "f32"}
+  found = openvino.compile_model(path, "CPU", hint)(features)
+  outputs = zip(session.get_outputs(), session.run(None, features))
+  for output, expected in outputs:
+    name = output.name
+    np.testing.assert_allclose(found[name], expected, 1e-5, 1e-5, err_msg=path)
+"""
+
+
+@pytest.mark.heavy
+def test_openvino_answers_every_head(tmp_path, peer_python):
+  python, paths = peer_python("runtimes"), []
+  for head in (*_TASKS, "none", "pretraining", "token_classification"):
+    changes = {"pooling": "mean"} if head == "embedding" else {}
+    folder = os.path.join(tmp_path, head)
+    onnx_export.write_folder(make_source(head, **changes), folder)
+    paths.append(os.path.join(folder, "model.onnx"))
+  assert len(paths) == 10
+  subprocess.run([python, "-c", _OPENVINO, *paths], check=True)
 
 
 @pytest.mark.parametrize(
