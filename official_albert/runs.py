@@ -47,11 +47,11 @@ _PUBLICATION_FILE, _PUBLISHED_ENCODER = "model-metadata.json", "encoder"
 # Settings that a restart may change freely, because they affect neither past
 # nor future steps. Only the last part of a name is compared, as in
 # `phases[1].gradient_accumulation_steps`. `recipe` is only a name for other
-# settings, which are compared.
+# settings, which are compared; `trained_on` follows from the data.
 FREE = frozenset(
   "early_stopping_evaluations eval_batch_size eval_steps keep_checkpoint_max "
   "model_dir profiler_port recipe save_checkpoints_steps "
-  "steps_per_loop".split()
+  "steps_per_loop trained_on".split()
 )
 # Settings that depend on the machine. They change only rounding or dropout
 # masks, so a restart only warns. The data may have moved to another folder; its
@@ -207,7 +207,9 @@ class Start:
     """Returns a description of each setting that differs, by its name."""
     # JSON turns tuples into lists, as in the record.
     settings, data = json.loads(json.dumps([self.settings, self.data]))
-    old = _flat({**record["settings"], "data": record["data"]})
+    # Plain attention was once the only one.
+    earlier = {"attention": "plain", **record["settings"]}
+    old = _flat({**earlier, "data": record["data"]})
     new = _flat({**settings, "data": data})
     old["tensorflow"] = record["versions"]["tensorflow"]
     new["tensorflow"] = _tensorflow_version()

@@ -310,7 +310,8 @@ class Run:
     shape = {"preset", "albert_config_file", "precision", "eval_batch_size"}
     # After a phase of fewer layers, it is the model of these that was trained.
     step = runs.step_of(prefix)
-    layers = runs.read_run(self.run)["settings"]["phase_layers"].split(",")
+    settings = runs.read_run(self.run)["settings"]
+    layers = settings.get("phase_layers", "").split(",")
     depth = int((layers * len(self.steps))[self.phase(step)] or 0)
     given = {
       "mode": "evaluate",

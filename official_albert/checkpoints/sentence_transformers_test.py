@@ -105,7 +105,9 @@ def test_vectors_are_as_the_folder_says(folder, tmp_path):
   assert found.pooling == modeling.Pooling("mean", True)
   assert found.max_seq_length == found.config.max_position_embeddings
   _change(folder / "1_Pooling" / "config.json", pooling_mode="max")
-  _change(folder / "tokenizer_config.json", model_max_length=5)
+  for length, most in [(10**30, 37), (1e30, 37), (None, 37), (5.0, 5), (5, 5)]:
+    _change(folder / "tokenizer_config.json", model_max_length=length)
+    assert _read(folder).max_seq_length == most
   _write_modules(folder, "Transformer", "Pooling")
   model = albert.load(folder)
   assert model.methods == ("embed",) and model.kind == "embedding"

@@ -38,6 +38,8 @@ def make_evaluation(
   the data is empty.
   """
 
+  # Here, because the threads of replicas do not inherit the context.
+  @modeling.attention_as(attention)
   def eval_step(batch: Batch) -> tuple[dict[str, Ratio], Any]:
     weights = task.loss_weights(batch)
     totals, metrics, rows = task.evaluate(model, batch)
@@ -46,7 +48,6 @@ def make_evaluation(
 
   run_over = _make_pass(strategy, eval_step)
 
-  @modeling.attention_as(attention)
   def evaluate(
     dataset: tf.data.Dataset,
     before_batch: Callable[[], None] = lambda: None,

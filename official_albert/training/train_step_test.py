@@ -138,7 +138,8 @@ def test_updates_and_evaluations_know_the_kind_of_attention(attention):
   task = Task()
   batch, model = next(iter(task.train_dataset(12, 0))), task.build_model()
   make_step(task, model, attention=attention).get_concrete_function(batch)
-  strategy = tf.distribute.get_strategy()
+  # Its replicas have threads of their own.
+  strategy = tf.distribute.MirroredStrategy(["CPU:0"])
   evaluate = evaluation.make_evaluation(task, model, strategy, attention)
   evaluate(task.eval_dataset(4))
   assert found == dict.fromkeys([True, False], attention == "compiled")

@@ -154,7 +154,8 @@ class MultiLabelTask(task_lib.OwnTask):
         )
       if lacking:
         self.options.note(f"no row of {split} has {files.quote(*lacking)}")
-      if split == "train" and gold.sum(axis=1).max() < 2:
+      is_joined = split == "train" and len(self.label_columns) == 1
+      if is_joined and gold.sum(axis=1).max() < 2:
         self.options.note(
           "warning: no training row has several labels: is --label_separator "
           f"{self.options.label_separator!r} what joins them?"

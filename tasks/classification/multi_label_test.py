@@ -211,6 +211,13 @@ def test_the_separator_may_be_wrong(tmp_path):
   task.options = dataclasses.replace(task.options, note=notes.append)
   task.check(["train"])
   assert "--label_separator '|' what joins them?" in notes[-1]
+  path = tmp_path / "columns.csv"  # These need none.
+  path.write_text("text,cold,wet\nw5,1,0\nw6,0,1\n")
+  names = {"train_file": str(path), "label_column": "cold,wet"}
+  task = _task(tmp_path, **names, dev_file=str(path), test_file="")
+  task.options = dataclasses.replace(task.options, note=notes.append)
+  task.check(["train"])
+  assert len(notes) == 1
 
 
 def test_thresholds_are_not_among_the_metrics_of_training(tmp_path):
