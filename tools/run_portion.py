@@ -4,12 +4,12 @@
         --input_files='text/*.jsonl.gz' --spm_model_file=30k-clean.model \\
         --training_minutes=10 --portion_minutes=20
 
-A portion makes the records of the recipe, trains, evaluates, appends a line to
---log_file and packs the run into OUT/carry, in files of --part_megabytes. Carry
-these to the next machine and give the same command there: where OUT has no run,
-it continues from OUT/carry. The weights at the end are those of a run in one
-portion, to the bit, on machines of one kind. The records need not be carried,
-as the same text gives the same ones.
+A portion makes the records of the recipe, trains, evaluates with the layers of
+its phase, appends a line to --log_file and packs the run into OUT/carry, in
+files of --part_megabytes. Carry these to the next machine and give the same
+command there: where OUT has no run, it continues from OUT/carry. The weights at
+the end are those of a run in one portion, to the bit, on machines of one kind.
+The records need not be carried, as the same text gives the same ones.
 
 A hash divides the documents: those of OUT/text/report.txt are only for the log.
 The settings are chosen by the held-out documents of the other ones, which are
