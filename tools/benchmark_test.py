@@ -232,3 +232,6 @@ def test_a_portion_is_pretrained_by_another_system(tmp_path, peer_python):
   options = dataclasses.replace(options, peer_flags="momentum=0.9")
   with pytest.raises(ValueError, match="momentum"):
     pretraining.run("pretraining", options)
+  options = dataclasses.replace(options, systems=["hf_eager"])
+  with pytest.raises(ValueError, match="hf_eager is not pretrained"):
+    pretraining.run("pretraining", options)

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from official_albert import machine, runs
+from official_albert import files, machine, runs
 from official_albert.config import AlbertConfig
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.benchmarks import turns
@@ -23,20 +23,30 @@ from official_albert.tools.benchmarks.peers import protocol
 from official_albert.tools.experiments import tables
 
 _SETTINGS = "optimizer learning_rate weight_decay beta_1 beta_2 clip_norm"
+_KINDS = ("adamw", "muon")
 
 
 def run(benchmark: str, options: turns.Options) -> None:
   """Trains and evaluates each system, and appends a line for it to the log."""
   tf.config.set_visible_devices([], "GPU")  # It is for the other.
   folder, given = options.portion_dir, tables.parse_flags(options.peer_flags)
+  if not files.exists(f"{folder}/records/report"):
+    raise ValueError(
+      f"--portion_dir={folder} is not the --output_dir of tools.run_portion."
+    )
+  systems = options.systems or turns.DEFAULTS[benchmark]
+  for system in systems:
+    if turns.SYSTEMS[system].program != benchmark:
+      raise ValueError(f"{system} is not pretrained: choose other --systems.")
   record: Any = runs.read_run(f"{folder}/run")
   config: Any = AlbertConfig.from_json_file(f"{folder}/run/albert_config.json")
   settings, phases = record["settings"], record["settings"]["phases"]
   tried = {**{name: settings[name] for name in _SETTINGS.split()}, **given}
-  if len(tried) > 6 or tried["optimizer"] not in ("adamw", "muon"):
+  numbers = [x for x in tried.values() if isinstance(x, float)]
+  if (len(tried), len(numbers)) != (6, 5) or tried["optimizer"] not in _KINDS:
     raise ValueError(
-      f"--peer_flags={options.peer_flags!r}: it may change {_SETTINGS}, and "
-      "the optimizer must be adamw or muon."
+      f"--peer_flags={options.peer_flags!r}: it may change {_SETTINGS}, each "
+      f"by a number with a point, and the optimizer is {' or '.join(_KINDS)}."
     )
   shares, layers = settings["masked_lm_prob"], settings["phase_layers"] or "0"
   data = [os.path.basename(x["input_dir"]) for x in record["data"]["phases"]]
@@ -56,7 +66,7 @@ def run(benchmark: str, options: turns.Options) -> None:
     for x, batch, task in zip(phases, batches, tasks)
   ]
   seconds = [60 * options.minutes * x / sum(operations) for x in operations]
-  for system in options.systems or turns.DEFAULTS[benchmark]:
+  for system in systems:
     found = _train(
       system,
       [
