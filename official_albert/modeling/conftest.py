@@ -36,6 +36,7 @@ def call(
   settings = configuration["cudnn_fmha_backend_config"]
   scale, dtype = settings["fmha_scale"], operands[0].dtype
   assert settings["mask_type"] == "PADDING"
+  assert operands[-2].dtype == operands[-1].dtype == tf.int32
 
   def multiplied(name, a, b):
     numbers = settings[f"{name}_dot_dimension_numbers"]

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 _PLATFORMS = ["CUDA"]
-# Of XlaCallModule; this one adds no argument for the platform's index.
+# Of what XlaCallModule reads.
 _VERSION = 9
 _OLDEST_TENSORFLOW = (2, 20)
 _OLDEST_GPU = (8, 0)  # Compute capability.

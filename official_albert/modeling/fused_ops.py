@@ -508,7 +508,8 @@ def _attention_gradient(products, biases, mask, heads, dy, *unused):
 
 def _lengths(mask):
   # cuDNN's softmax of no keys is no number. Such rows count for nothing.
-  return tf.maximum(tf.reduce_sum(mask, axis=-1), 1)
+  lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=-1)
+  return tf.maximum(lengths, 1)
 
 
 def _cudnn_attention(products, biases, mask, heads):

@@ -190,7 +190,8 @@ def test_fused_attention(cudnn, rows, dtype):
 
 def test_fused_attention_to_no_token_is_finite(cudnn):
   products, biases = projections(None)
-  mask = tf.constant([[0] * S, [1] * S, [1] + [0] * (S - 1)])
+  mask = [[0] * S, [1] * S, [1] + [0] * (S - 1)]
+  mask = tf.constant(mask, tf.int64)  # Models take both.
   with fused_ops.attention_as("fused"):
     found = with_gradients(
       lambda *x: fused_ops.attention(x[:1], x[1:], mask, N),
