@@ -207,9 +207,7 @@ class Start:
     """Returns a description of each setting that differs, by its name."""
     # JSON turns tuples into lists, as in the record.
     settings, data = json.loads(json.dumps([self.settings, self.data]))
-    # Plain attention was once the only one.
-    earlier = {"attention": "plain", **record["settings"]}
-    old = _flat({**earlier, "data": record["data"]})
+    old = _flat({**record["settings"], "data": record["data"]})
     new = _flat({**settings, "data": data})
     old["tensorflow"] = record["versions"]["tensorflow"]
     new["tensorflow"] = _tensorflow_version()

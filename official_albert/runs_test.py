@@ -122,7 +122,6 @@ def test_a_new_setting_was_off(tmp_path):
   """A run of an earlier version is resumed after an upgrade."""
   folder = started(tmp_path)
   new = {**SETTINGS, "freeze_encoder": False, "phases": []}
-  new["attention"] = "plain"
   assert not check(folder, new, {"settings": {"trained_on": "pairs"}})
   with pytest.raises(ValueError, match="freeze_encoder was None .* now True"):
     check(folder, {**new, "freeze_encoder": True})

@@ -474,7 +474,11 @@ def _with_heads_first(x):
 
 def _as_products(gradients, products):
   """Joins <float>[B, S, N, D] of query, key and value as `products` are."""
-  flat = [tf.reshape(x, [*tf.unstack(tf.shape(x)[:2]), -1]) for x in gradients]
+  size = sum(x.shape[-1] for x in products) // 3
+  # With -1, batches of several lengths would lose the static size.
+  flat = [
+    tf.reshape(x, [*tf.unstack(tf.shape(x)[:2]), size]) for x in gradients
+  ]
   if len(products) == 1:
     return [tf.concat(flat, axis=-1)]
   return [flat[0], tf.concat(flat[1:], axis=-1)]

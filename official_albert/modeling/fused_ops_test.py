@@ -169,6 +169,28 @@ def test_attention_as_one_program(mask, rows, dtype):
   )
 
 
+@pytest.mark.parametrize("rows", [None, 4])
+def test_one_program_takes_batches_of_all_lengths(rows):
+  """As in fine-tuning, whose batches have several lengths."""
+  products, biases = projections(rows)
+  count = len(products)
+  inputs = [MASK, *products, *biases]
+
+  def gradients(mask, *inputs):
+    with tf.GradientTape() as tape:
+      tape.watch(inputs)
+      y = fused_ops.attention(inputs[:count], inputs[count:], mask, N)
+      total = tf.reduce_sum(y**2)
+    return tape.gradient(total, inputs)
+
+  shapes = [[None, None], *[[None, None, x.shape[2]] for x in products]]
+  shapes += [x.shape for x in biases]
+  signature = [tf.TensorSpec(s, x.dtype) for s, x in zip(shapes, inputs)]
+  traced = tf.function(gradients, input_signature=signature, autograph=False)
+  for found, expected in zip(traced(*inputs), gradients(*inputs)):
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
 @pytest.mark.parametrize("rows", [None, 4])
 def test_fused_attention(cudnn, rows, dtype):
