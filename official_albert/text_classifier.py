@@ -536,6 +536,8 @@ class TextClassifier(modeling.FeatureModel):
 
     The encoder has no dropout, as in `tools.run_finetuning`. The head of a
     classifier with the same labels is loaded, too; otherwise it is new.
+    `thresholds` are those given, not those that a run has chosen, which
+    `official_albert.load` uses.
 
     Args:
       path: see `AlbertModel.from_checkpoint`.
