@@ -209,7 +209,9 @@ def _read(
     pair = hf_tokenizer.joined_texts(ids)
     _check(FAST_FILE, step, pair, "post_processor.")
   inputs = settings.get("model_input_names")
-  if inputs and "token_type_ids" not in inputs:
+  # Only version 5 writes a backend. Its default for other classes has none.
+  is_five = "backend" in settings and named != _CLASSES["wordpiece"]
+  if "token_type_ids" not in (inputs or ()) and (inputs or is_five):
     notes.append(
       f"{SETTINGS_FILE} has no token_type_ids in model_input_names, so that "
       "transformers gives both texts of a pair segment 0; here the second one "

@@ -484,6 +484,30 @@ def test_folders_without_a_tokenizer_and_other_json(tmp_path):
   assert _read(tmp_path / "none") == (None, [])
   with pytest.raises(ValueError, match="config.json is .*must be an object"):
     _read(_save(tmp_path / "list", tokenizer_config=[1], vocab_dot_txt=_BERT))
-  inputs = {"model_input_names": ["input_ids"]}
-  _save(tmp_path / "x", tokenizer_config=inputs, vocab_dot_txt=_BERT)
-  assert "model_input_names" in _read(tmp_path / "x")[1][-1]
+
+
+@pytest.mark.parametrize(
+  "settings, has_segments",
+  [
+    ({"model_input_names": ["input_ids"]}, False),
+    # As transformers 5 writes it, whose AlbertTokenizer gives no segments.
+    ({"backend": "tokenizers", "tokenizer_class": "AlbertTokenizer"}, False),
+    ({"backend": "tokenizers", "tokenizer_class": "BertTokenizer"}, True),
+    ({"tokenizer_class": "AlbertTokenizer"}, True),
+    ({"backend": "x", "model_input_names": ["token_type_ids"]}, True),
+  ],
+)
+def test_pairs_without_segments_are_noted(
+  settings, has_segments, model, tmp_path
+):
+  is_bert = settings.get("tokenizer_class") == "BertTokenizer"
+  file = (
+    {"vocab_dot_txt": _BERT}
+    if is_bert
+    else {"spiece_dot_model": model.read_bytes()}
+  )
+  _save(tmp_path / "x", tokenizer_config=settings, **file)
+  notes = _read(tmp_path / "x")[1]
+  assert ["model_input_names" in note for note in notes] == (
+    [] if has_segments else [True]
+  )
