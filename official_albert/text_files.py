@@ -25,11 +25,12 @@ JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 _PACKED = {b"\x1f\x8b": gzip, b"BZh": bz2, b"\xfd7zXZ\0": lzma}
 _ZSTD = b"\x28\xb5\x2f\xfd"
 # The first bytes of Parquet, Arrow, Avro, HDF5, ZIP (also .xlsx and .docx), 7z,
-# RAR, LZ4, compress, PDF, RTF, old Office, and UTF-16 with a byte order mark.
+# RAR, LZ4, compress, PDF, RTF, old Office, UTF-16 with a byte order mark, and
+# WET and WARC of Common Crawl, whose headers would be taken for text.
 _NO_TEXT = (
   *(b"PAR1", b"ARROW1", b"Obj\x01", b"\x89HDF", b"PK\x03\x04", b"7z\xbc\xaf"),
   *(b"Rar!", b"\x04\x22\x4d\x18", b"\x1f\x9d", b"%PDF", b"{\\rtf"),
-  *(b"\xd0\xcf\x11\xe0", b"\xff\xfe", b"\xfe\xff"),
+  *(b"\xd0\xcf\x11\xe0", b"\xff\xfe", b"\xfe\xff", b"WARC/"),
 )
 # Of Parquet, and of Arrow's files and streams.
 TABLE_HEADS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")

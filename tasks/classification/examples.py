@@ -14,6 +14,8 @@ from official_albert.tasks import common
 
 # Of a row: one, several, or None if it is not known.
 Label = Union[str, tuple[str, ...], None]
+# What programs write for a missing label, in small letters.
+_MISSING = ("nan", "na", "n/a", "<na>", "#n/a", "none", "null")
 
 
 def read_label(
@@ -57,6 +59,13 @@ def read_weights(text: str, labels: Sequence[str]) -> np.ndarray:
   return np.array([weights.get(x, 1.0) for x in labels], np.float32)
 
 
+def _is_number(label: str) -> bool:
+  try:
+    return math.isfinite(float(label))
+  except ValueError:
+    return False
+
+
 def find_labels(
   found: Iterable[str], path: str, but: str = labels_lib.NO_MULTI_LABEL
 ) -> tuple[str, ...]:
@@ -69,6 +78,15 @@ def find_labels(
   """
   labels = sorted({*found})
   problem = ""
+  # Beside words, these may be words, too; SNLI and MNLI have "-" for no label.
+  missing = [x for x in labels if x.lower() in _MISSING]
+  if not all(map(_is_number, {*labels} - {*missing})):
+    missing = ["-"] if {"-", "entailment"} <= {*labels} else []
+  if missing and len(labels) > len(missing):
+    problem = (
+      f"the label {files.quote(missing[0])} beside the others means that none "
+      "is known: leave out its rows, or rename it"
+    )
   if len(labels) < 2:
     problem = (
       "the training data must have at least two labels, it has "

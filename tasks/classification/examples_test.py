@@ -76,6 +76,10 @@ def test_columns_by_name(tmp_path):
     # Only ASCII digits make a number.
     (["10", "²"], ("10", "²")),
     (["1.5", "0.5"], ("0.5", "1.5")),
+    # Words that stand for a missing number, or for a missing gold label.
+    (["None", "a"], ("None", "a")),
+    (["NA", "none"], ("NA", "none")),
+    (["-", "+"], ("+", "-")),
   ],
 )
 def test_find_labels(labels, expected):
@@ -97,6 +101,10 @@ def test_find_labels(labels, expected):
     (("a\tb", "c"), r"^a\.tsv: the label"),
     (("a\nb", "c"), r"^a\.tsv: the label"),
     (("1", "1.0"), r"^a\.tsv: the labels"),
+    (("1", "nan", "0"), "the label 'nan' .* rename it"),
+    (("0.5", "NULL"), "the label 'NULL'"),
+    # As in SNLI.
+    (("entailment", "-", "neutral"), "the label '-'"),
   ],
 )
 def test_labels_that_are_refused(labels, message):

@@ -23,6 +23,7 @@ from official_albert.tasks.pretraining.data.settings import ReaderSettings
 
 BLOCK_BYTES = 1 << 19  # Enough work for one call to another process.
 _TABLES_OF_TEXT = (".csv", ".tsv")
+_NUMBERED = re.compile(rb"(?:\xef\xbb\xbf)?\d+\t[^\n]*\n\d+\t")
 _MAX_WEIGHT = 1000
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d+)?)")
 
@@ -88,6 +89,11 @@ def _kind(path: str, column: str) -> str:
       next(_table_rows(path, file, column), None)
     return "rows"
   text_files.check_head(path, head)
+  if _NUMBERED.match(head):
+    raise ValueError(
+      f"{path} is a table with numbers before its texts, as of the Leipzig "
+      "Corpora: leave them out, for example with cut -f 2-."
+    )
   return "json" if text_files.is_json_lines(path, head) else "text"
 
 
