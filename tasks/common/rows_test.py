@@ -158,7 +158,7 @@ def test_csv(tmp_path):
     (
       "a.jsonl",
       '{"text": "a", "b": {"c": 1, "c": 2}}\n',
-      "line 1 is not a JSON object (it has the key 'c' twice)",
+      "line 1 is not a JSON object (it has the key 'c' twice, in",
     ),
     (
       "a.jsonl",

@@ -18,7 +18,6 @@ import re
 from typing import Any, Iterator, Mapping, NamedTuple
 
 from official_albert import files, text_files
-from official_albert.tasks.common import rows
 from official_albert.tasks.pretraining.data.settings import ReaderSettings
 
 BLOCK_BYTES = 1 << 19  # Enough work for one call to another process.
@@ -160,7 +159,7 @@ def parse(block: Block, settings: ReaderSettings) -> list[list[str]]:
 def _json_text(line: str, column: str, where: str) -> str:
   """Returns the text of a JSON line."""
   try:
-    value = json.loads(line, object_pairs_hook=rows.unique_keys)
+    value = json.loads(line, object_pairs_hook=files.unique_keys)
     if isinstance(value, dict) and isinstance(value.get(column), str):
       return value[column]
     problem = "it is another value"
