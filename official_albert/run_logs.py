@@ -20,15 +20,20 @@ def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
   """Returns the records of a kind, "train" or "eval", sorted by step.
 
   A resumed run repeats some steps; only the newest record of each is returned.
-  At the boundary of two phases, both evaluations are returned.
+  At the boundary of two phases, both evaluations are returned. Lines that are
+  no records are left out.
   """
   found = {}
-  with files.open(os.path.join(model_dir, METRICS_FILE)) as file:
+  path = os.path.join(model_dir, METRICS_FILE)
+  with files.open(path, errors="replace") as file:
     for line in file:
-      with contextlib.suppress(ValueError):  # A kill has cut the line.
+      # A kill has cut the line, or something else has written it.
+      with contextlib.suppress(ValueError, RecursionError):
         record = json.loads(line)
-        if record.pop("kind") == kind:
-          found[record["step"], record.get("phase", 1)] = record
+        if isinstance(record, dict) and record.pop("kind", "") == kind:
+          key = record.get("step"), record.get("phase", 1)
+          if {*map(type, key)} == {int}:
+            found[key] = record
   return [found[key] for key in sorted(found)]
 
 

@@ -264,7 +264,8 @@ def evaluate() -> None:
   tasks = make_tasks(_INPUT_DIR.value.count(",") + 1, path)
   check_start(path, tasks[0])
   strategy, _ = device_flags.start_devices()
-  batch_size = training_flags.EVAL_BATCH_SIZE.value
+  config, _ = training_flags.train_config(_MODEL_DIR.value)
+  batch_size = config.eval_batch_size
   training.check_batch_size("eval_batch_size", batch_size, strategy)
   with strategy.scope():
     model = tasks[0].build_model()
@@ -273,7 +274,7 @@ def evaluate() -> None:
     raise ValueError(f"{path} lacks weights of the model: {report}")
   for task in tasks:
     print(f"{path} on the held-out data of {task.eval_dir}")
-    evaluation = training.make_evaluation(task, model, strategy)
+    evaluation = training.make_evaluation(task, model, strategy, config)
     values = evaluation(task.eval_dataset(batch_size))
     for name, value in values.items():
       print(f"  {name} {training.shown(value, '.6g')}")

@@ -15,17 +15,19 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import modeling
+from official_albert.train_config import TrainConfig
 from official_albert.training import objective, train_step
 from official_albert.training.objective import Batch, Ratio
 
 ID = "example_id"
+_DEFAULTS = TrainConfig("")
 
 
 def make_evaluation(
   task: objective.Task,
   model: tf.keras.Model,
   strategy: tf.distribute.Strategy,
-  attention: str = "plain",
+  config: TrainConfig = _DEFAULTS,
 ) -> Callable[..., objective.Values]:
   """Returns a function from batches to the values of all losses and metrics.
 
@@ -38,22 +40,19 @@ def make_evaluation(
   the data is empty.
   """
 
-  # Here, because the threads of replicas do not inherit the context.
-  @modeling.attention_as(attention)
   def eval_step(batch: Batch) -> tuple[dict[str, Ratio], Any]:
     weights = task.loss_weights(batch)
     totals, metrics, rows = task.evaluate(model, batch)
     losses = {f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals}
     return {**losses, **metrics}, rows
 
-  run_over = _make_pass(strategy, eval_step)
+  run_over = _make_pass(strategy, eval_step, config)
 
   def evaluate(
     dataset: tf.data.Dataset,
     before_batch: Callable[[], None] = lambda: None,
     scoring: Any = task,
   ) -> objective.Values:
-    dataset = modeling.with_prefix_masks(dataset, attention)
     sums, parts = run_over(dataset, before_batch)
     if sums is None:
       raise ValueError("there is no held-out example to evaluate on.")
@@ -75,6 +74,7 @@ def make_prediction(
   task: objective.PredictingTask,
   model: tf.keras.Model,
   strategy: tf.distribute.Strategy,
+  config: TrainConfig = _DEFAULTS,
 ) -> Callable[[tf.data.Dataset], dict[str, np.ndarray]]:
   """Returns a function from a dataset to the predictions of its examples.
 
@@ -84,19 +84,23 @@ def make_prediction(
   `example_weight` is not 0. It raises the same errors as `collect`.
   """
   run_over = _make_pass(
-    strategy, lambda batch: ({}, task.predict(model, batch))
+    strategy, lambda batch: ({}, task.predict(model, batch)), config
   )
   return lambda dataset: collect(run_over(dataset)[1])
 
 
 def _make_pass(
-  strategy: tf.distribute.Strategy, step: Callable[[Batch], Any]
+  strategy: tf.distribute.Strategy,
+  step: Callable[[Batch], Any],
+  config: TrainConfig,
 ) -> Callable[..., tuple[Any, list[dict[str, np.ndarray]]]]:
   """Returns a function that runs a step on each batch of a dataset.
 
-  The step returns Ratios and rows; the function returns the sums of the former,
-  None if there is no batch, and the rows of each batch.
+  The step computes as `config` says, and returns Ratios and rows. The function
+  returns the sums of the former, None if there is no batch, and the rows of
+  each batch.
   """
+  step = train_step.as_configured(step, config)
 
   def on_replica(batch: Batch) -> tuple[Any, dict[str, tf.Tensor]]:
     replica = tf.distribute.get_replica_context()
@@ -118,6 +122,7 @@ def _make_pass(
   def run_over(
     dataset: tf.data.Dataset, before_batch: Callable[[], None] = lambda: None
   ) -> tuple[Any, list[dict[str, np.ndarray]]]:
+    dataset = modeling.with_prefix_masks(dataset, config.attention)
     # One graph for batches of all lengths, because two graphs may differ in the
     # last bits.
     graph = run.get_concrete_function(dataset.element_spec)

@@ -107,8 +107,11 @@ def test_resumed_and_cut_files_can_be_read(tmp_path):
     {"kind": "eval", "step": 20, "loss": 9.0},
     {"kind": "train", "step": 20, "loss": 2.5},
   ]
-  text = "".join(f"{json.dumps(x)}\n" for x in lines) + '{"kind": "tr'
-  (tmp_path / run_logs.METRICS_FILE).write_text(text)
+  foreign = [[1], {}, {"kind": "train"}, {"kind": "train", "step": [1]}]
+  text = "".join(f"{json.dumps(x)}\n" for x in lines + foreign)
+  text += "\udcff\n" + "[" * 10**5 + '\n{"kind": "tr'
+  path = tmp_path / run_logs.METRICS_FILE
+  path.write_text(text, errors="surrogateescape")
   train = run_logs.read_metrics(str(tmp_path), "train")
   assert [(r["step"], r["loss"]) for r in train] == [(10, 3.0), (20, 2.5)]
   with reporting.Reporter(str(tmp_path), io.StringIO()) as report:

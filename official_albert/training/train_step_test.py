@@ -108,41 +108,45 @@ def test_micro_batches_and_xla_change_only_rounding(tmp_path):
       np.testing.assert_allclose(one, other, rtol=1e-5)
 
 
-@pytest.mark.parametrize("compiles", [True, False])
-def test_xla_compiles_chains_unless_it_is_switched_off(compiles):
-  class Task(toy_task.ToyTask):
-    def forward(self, *arguments):
-      totals, metrics = super().forward(*arguments)
-      weight = totals["first"]
-      totals["first"] = modeling.cross_entropy(
-        tf.stack([weight, 2 * weight]), tf.constant(0), compiled=True
-      )
-      return totals, metrics
-
-  task = Task()
-  batch, model = next(iter(task.train_dataset(12, 0))), task.build_model()
-  step = make_step(task, model, compile_chains=compiles)
-  graph = tf.function(step, autograph=False).get_concrete_function(batch).graph
-  assert ("XlaMustCompile" in str(graph.as_graph_def())) == compiles
-
-
-@pytest.mark.parametrize("attention", ["plain", "compiled"])
-def test_updates_and_evaluations_know_the_kind_of_attention(attention):
+@pytest.mark.parametrize(
+  "settings, compiles",
+  [
+    ({}, (False, True)),
+    ({"attention": "compiled"}, (True, True)),
+    ({"compile_chains": False}, (False, False)),
+  ],
+)
+def test_xla_compiles_what_the_settings_say(settings, compiles):
   found = {}
 
-  class Task(toy_task.ToyTask):
-    def forward(self, model, batch, training, *others):
-      found[training] = modeling.attention_is_one_program()
-      return super().forward(model, batch, training, *others)
+  class Task(toy_task.PredictingToyTask):
+    def forward(self, model, batch, training, seed):
+      totals, metrics = super().forward(model, batch, training, seed)
+      self.check(training, totals["first"])
+      return totals, metrics
 
-  task = Task()
+    def predict(self, model, batch):
+      self.check("predicts", batch["x"][0, 0])
+      return super().predict(model, batch)
+
+    def check(self, name, x):
+      scores = tf.stack([x, 2 * x])
+      modeling.cross_entropy(scores, tf.constant(0), compiled=True)
+      graph = str(tf.compat.v1.get_default_graph().as_graph_def())
+      attention = modeling.attention_is_one_program()
+      found[name] = attention, "XlaMustCompile" in graph
+
+  task, cfg = Task(), toy_task.config("", **settings)
   batch, model = next(iter(task.train_dataset(12, 0))), task.build_model()
-  make_step(task, model, attention=attention).get_concrete_function(batch)
+  make_step(task, model, **settings).get_concrete_function(batch)
   # Its replicas have threads of their own.
   strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-  evaluate = evaluation.make_evaluation(task, model, strategy, attention)
-  evaluate(task.eval_dataset(4))
-  assert found == dict.fromkeys([True, False], attention == "compiled")
+  for make in (evaluation.make_evaluation, evaluation.make_prediction):
+    make(task, model, strategy, cfg)(task.eval_dataset(4))
+  assert found == dict.fromkeys([True, False, "predicts"], compiles)
+
+
+def test_attention_is_not_compiled_without_xla():
   with pytest.raises(ValueError, match="nocompile_chains"):
     toy_task.config("", attention="compiled", compile_chains=False)
 

@@ -87,7 +87,7 @@ class Trainer:
     # Built for all phases, so missing data of a later phase fails now.
     self._eval_data = [t.eval_dataset(config.eval_batch_size) for t in tasks]
     self._evaluations = [
-      evaluation.make_evaluation(task, self.model, strategy, config.attention)
+      evaluation.make_evaluation(task, self.model, strategy, config)
       for task in tasks
     ]
     self._watch = preemption.PreemptionWatch(distribution.host_of(strategy))

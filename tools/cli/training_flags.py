@@ -24,7 +24,6 @@ _LISTS = ("train_batch_size", "gradient_accumulation_steps")
 _SETTINGS = path_flags.define_settings(
   TrainConfig, **{name: str(getattr(TrainConfig, name)) for name in _LISTS}
 )
-EVAL_BATCH_SIZE = _SETTINGS["eval_batch_size"]
 INIT_CHECKPOINT = path_flags.define(
   "init_checkpoint",
   "",
