@@ -24,6 +24,7 @@ from typing_extensions import TypedDict
 
 from official_albert import files
 from official_albert.config import AlbertConfig
+from official_albert.train_config import TrainConfig
 
 CONFIG_FILE = "albert_config.json"
 RECORD_FILE = "run.json"
@@ -36,6 +37,11 @@ BEST_FOLDER, BEST_FILE = "best", "best.json"
 LATEST, BEST = "latest", "best"
 # tools.run_finetuning writes it above the folders of several seeds or trials.
 SUMMARY_FILE = "summary.json"
+RESULTS_FILE = "eval_results.json"
+# The metrics by split.
+Results = dict[str, dict[str, float]]
+# After the name of a label, the name of its threshold among the metrics.
+THRESHOLD = " threshold"
 _VARIABLES, ASSETS = "variables", "assets"
 _INDEX = ".index"
 _CHECKPOINT_FILE = re.compile(
@@ -211,7 +217,8 @@ class Start:
     new = _flat({**settings, "data": data})
     old["tensorflow"] = record["versions"]["tensorflow"]
     new["tensorflow"] = _tensorflow_version()
-    changes = {}
+    fields = dataclasses.fields(TrainConfig)
+    changes, defaults = {}, {field.name: field.default for field in fields}
     for name in sorted({*old, *new}):
       last_part = name.rpartition(".")[2]
       if last_part in FREE or ".tokenizer." in name:
@@ -219,7 +226,8 @@ class Start:
       before, now = old.get(name), new.get(name)
       if last_part == "init_checkpoint":
         before, now = (path and files.absolute(path) for path in (before, now))
-      is_new = name not in old and not now  # It did not exist, and is off.
+      # It did not exist, and is off or as without it.
+      is_new = name not in old and (not now or now == defaults.get(name))
       if before != now and not is_new:
         changes[name] = (
           f"{name} was {old.get(name)!r:.80} at the last start and is now "
@@ -312,6 +320,30 @@ def read_best(model_dir: str) -> Optional[BestRecord]:
     return files.read_json(path, BestRecord, "remove its folder")
   except FileNotFoundError:
     return None
+
+
+def write_results(model_dir: str, results: Results) -> None:
+  """Writes `eval_results.json`."""
+  files.write_json(os.path.join(model_dir, RESULTS_FILE), results)
+
+
+def read_results(model_dir: str) -> Results:
+  """Reads `eval_results.json`; returns {} if there is none."""
+  path = os.path.join(model_dir, RESULTS_FILE)
+  if not files.exists(path):
+    return {}
+  return files.read_json(path, Results, "remove it, and evaluate again")
+
+
+def read_thresholds(model_dir: str) -> dict[str, float]:
+  """Returns the thresholds that a run chose for labels; {} without them."""
+  return {
+    name.removesuffix(THRESHOLD): value
+    # The first split, which chooses them, wins.
+    for values in reversed(read_results(model_dir).values())
+    for name, value in values.items()
+    if name.endswith(THRESHOLD)
+  }
 
 
 def checkpoint_files(model_dir: str) -> dict[str, list[str]]:

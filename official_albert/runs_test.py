@@ -118,13 +118,16 @@ def test_settings_and_data_may_be_missing_on_either_side(tmp_path):
       check(folder, new)
 
 
-def test_a_new_setting_was_off(tmp_path):
+def test_a_new_setting_was_off_or_at_its_default(tmp_path):
   """A run of an earlier version is resumed after an upgrade."""
   folder = started(tmp_path)
   new = {**SETTINGS, "freeze_encoder": False, "phases": []}
+  new |= {"attention": "plain", "best_is": "lowest"}
   assert not check(folder, new, {"settings": {"trained_on": "pairs"}})
   with pytest.raises(ValueError, match="freeze_encoder was None .* now True"):
     check(folder, {**new, "freeze_encoder": True})
+  (change,) = check(folder, {**new, "attention": "compiled"})
+  assert change.startswith("attention was None at the last start and is now 'c")
 
 
 def test_other_names_of_the_folder_of_initial_weights(tmp_path, monkeypatch):

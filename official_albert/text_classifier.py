@@ -20,6 +20,7 @@ from official_albert import (
   checkpoints,
   files,
   modeling,
+  runs,
   serving,
   text_batches,
   tokenization,
@@ -535,9 +536,8 @@ class TextClassifier(modeling.FeatureModel):
     """Returns a model with a pretrained encoder of any supported format.
 
     The encoder has no dropout, as in `tools.run_finetuning`. The head of a
-    classifier with the same labels is loaded, too; otherwise it is new.
-    `thresholds` are those given, not those that a run has chosen, which
-    `official_albert.load` uses.
+    classifier with the same labels is loaded, too; otherwise it is new. With
+    the head of a run, `thresholds` are by default those that the run chose.
 
     Args:
       path: see `AlbertModel.from_checkpoint`.
@@ -563,6 +563,10 @@ class TextClassifier(modeling.FeatureModel):
       kind = "multi_label" if classifier.multi_label else kind
       head = checkpoints.Head(kind, tuple(classifier.labels or ()))
       report = checkpoints.fill(classifier.model, checkpoint, head)
+      has_run = checkpoint.folder and not report.missing
+      if classifier.multi_label and has_run and "thresholds" not in kwargs:
+        chosen = runs.read_thresholds(checkpoint.folder)
+        classifier.thresholds = [chosen.get(x, 0.5) for x in head.labels]
     if any("/pooler/" in name for name in report.missing):
       warnings.warn(
         f"{path} has no weights of the pooler: they are random until fit.",

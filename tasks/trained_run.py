@@ -1,20 +1,15 @@
 """Reads the record of a fine-tuned run, so that its flags need not be repeated.
 
-run.json has the task and its settings, eval_results.json a threshold.
+run.json has the task and its settings, eval_results.json thresholds.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import os
 from typing import Any, Mapping, Optional
 
-from official_albert import files, runs
-from official_albert.tasks import common, squad
-
-RESULTS_FILE = "eval_results.json"
-# The metrics by split.
-Results = dict[str, dict[str, float]]
+from official_albert import runs
+from official_albert.tasks import squad
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,39 +44,20 @@ class TrainedRun:
 def read(model_dir: str) -> TrainedRun:
   """Reads the record of a run; raises ValueError for a pretraining run."""
   data, threshold = runs.read_run(model_dir)["data"], None
-  thresholds: dict[str, float] = {}
   if "task" not in data:
     raise ValueError(
       f"{model_dir} is the folder of a pretraining run: give that of a run of "
       "tools.run_finetuning."
     )
   # The first split, which chooses it, wins.
-  for values in reversed(read_results(model_dir).values()):
+  for values in reversed(runs.read_results(model_dir).values()):
     fallback = values.get("null_score_diff_threshold", threshold)
     threshold = values.get(squad.CHOSEN_THRESHOLD, fallback)
-    thresholds |= {
-      name.removesuffix(common.THRESHOLD): value
-      for name, value in values.items()
-      if name.endswith(common.THRESHOLD)
-    }
   return TrainedRun(
     model_dir,
     data["task"],
     data.get("max_seq_length", 0),
     data.get("settings") or {},
     threshold,
-    thresholds,
+    runs.read_thresholds(model_dir),
   )
-
-
-def write_results(model_dir: str, results: Results) -> None:
-  """Writes `eval_results.json`."""
-  files.write_json(os.path.join(model_dir, RESULTS_FILE), results)
-
-
-def read_results(model_dir: str) -> Results:
-  """Reads `eval_results.json`; returns {} if there is none."""
-  path = os.path.join(model_dir, RESULTS_FILE)
-  if not files.exists(path):
-    return {}
-  return files.read_json(path, Results, "remove it, and evaluate again")

@@ -111,7 +111,7 @@ def main(_) -> None:
   predictions = {name: read(name) for name in members}
   averages = average(predictions)
   predictions["ensemble"] = averages
-  task, found = None, trained_run.Results()
+  task, found = None, runs.Results()
   if _TASK.value:
     # The columns and labels of the data are those of a member, if it is a run.
     is_run = runs.recorded_folder(members[:1])
@@ -141,7 +141,7 @@ def main(_) -> None:
     for path in paths:
       print(f"wrote {path} ({len(table.ids):,} examples)")
   if found:
-    trained_run.write_results(output_dir, found)
+    runs.write_results(output_dir, found)
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def run_seed(
   seed: int,
   devices: tuple[tf.distribute.Strategy, str],
   trainer: Optional[training.Trainer],
-) -> tuple[trained_run.Results, Optional[training.Trainer]]:
+) -> tuple[runs.Results, Optional[training.Trainer]]:
   """Makes one run; returns the metrics of labeled splits, and the trainer.
 
   `trainer` is that of another seed, whose graphs this one uses.

@@ -14,7 +14,7 @@ from typing import Any, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, files, tfrecords
+from official_albert import checkpoints, files, runs, tfrecords
 from official_albert import labels as labels_lib
 from official_albert.tasks import common
 from official_albert.tasks.classification import examples as examples_lib
@@ -164,7 +164,7 @@ class MultiLabelTask(task_lib.OwnTask):
   def score(self, predictions: finetuning_task.Predictions) -> dict[str, float]:
     """Returns the metrics without thresholds, which may be hundreds."""
     values = super().score(predictions).items()
-    return {k: v for k, v in values if not k.endswith(common.THRESHOLD)}
+    return {k: v for k, v in values if not k.endswith(runs.THRESHOLD)}
 
   def gold(self, split: str) -> np.ndarray:
     """Returns 1.0 for each label of each example, else 0.0, <float32>[N, L]."""
@@ -203,7 +203,7 @@ class MultiLabelTask(task_lib.OwnTask):
     if split == self.eval_split:
       self._thresholds = labels_lib.best_thresholds(predicted, gold)
       for label, value in zip(self.labels or (), self._thresholds):
-        thresholds[f"{label}{common.THRESHOLD}"] = float(value)
+        thresholds[f"{label}{runs.THRESHOLD}"] = float(value)
     return {**scores(predicted, gold, self._thresholds), **thresholds}
 
   def balanced_weights(self) -> np.ndarray:

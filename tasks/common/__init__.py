@@ -5,7 +5,6 @@ from official_albert.tasks.common.recipe import Recipe, TaskOptions
 from official_albert.tasks.common.rows import (
   NO_SPACES,
   PROBABILITIES_SUFFIX,
-  THRESHOLD,
   InvalidRow,
   InvalidRows,
   ProbabilityTable,

@@ -51,8 +51,6 @@ _LARGEST = 3e38
 _WHOLE = 1 << 53  # Smaller integers are exact as float64.
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ["id", "prediction"]
-# After the name of a label, the name of its threshold among the metrics.
-THRESHOLD = " threshold"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -406,7 +404,7 @@ def check_utf8(where: str, texts: Sequence[str]) -> None:
 def _json_record(where: str, line: str, columns: Sequence[str]) -> Record:
   check_utf8(where, [line])
   try:
-    value, problem = json.loads(line, object_pairs_hook=unique_keys), ""
+    value, problem = json.loads(line, object_pairs_hook=files.unique_keys), ""
   except (ValueError, RecursionError) as error:
     value, problem = None, f" ({error})"
   if not isinstance(value, dict):
@@ -418,18 +416,6 @@ def _json_record(where: str, line: str, columns: Sequence[str]) -> Record:
     )
   _check_columns(where, list(value), columns)
   return Record(where, value)
-
-
-def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-  """Returns an object of JSON; of equal keys, `json` would take the last.
-
-  It is the `object_pairs_hook` of `json.loads`; equal keys are a ValueError.
-  """
-  value = dict(pairs)
-  if len(value) < len(pairs):
-    (name, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
-    raise ValueError(f"it has the key {files.quote(name)} twice")
-  return value
 
 
 def _with_header(

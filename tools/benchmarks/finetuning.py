@@ -64,7 +64,7 @@ def run(benchmark: str, options: turns.Options) -> None:
       )
       best: Any = runs.read_best(own)
       first = {"system": "official_albert", "seed": seed, "step": best["step"]}
-      results.append({**first, **trained_run.read_results(own)})
+      results.append({**first, **runs.read_results(own)})
       task = _open_task(given, own)
       settings = {
         **runs.read_run(own)["settings"],
@@ -94,7 +94,7 @@ def _row(result: Mapping[str, Any]) -> dict[str, str]:
   row = {}
   for key, value in result.items():
     for name, number in value.items() if isinstance(value, dict) else ():
-      if not name.endswith(common.THRESHOLD):
+      if not name.endswith(runs.THRESHOLD):
         row[f"{key}, {name}"] = f"{100 * number:.1f}"
     if not isinstance(value, dict):
       row[key] = str(value)

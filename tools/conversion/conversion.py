@@ -15,7 +15,7 @@ from typing import Any, Mapping
 
 import numpy as np
 
-from official_albert import checkpoints, files, modeling
+from official_albert import checkpoints, files, modeling, runs
 from official_albert.inference import make_model
 from official_albert.tasks import trained_run
 from official_albert.tools.conversion import model_card
@@ -69,10 +69,10 @@ def convert(
     checkpoint.tokenizer = checkpoint.choose_tokenizer(tokenizer)
     _check_tokenizer(checkpoint)
     matched, unexpected = len(checkpoint.carried), checkpoint.unexpected
-    results: trained_run.Results = {}
+    results: runs.Results = {}
     # They are those of the checkpoint that is read by default.
     if checkpoint.task and checkpoint.folder and not options.get("checkpoint"):
-      results = trained_run.read_results(checkpoint.folder)
+      results = runs.read_results(checkpoint.folder)
     has_results = bool(results) and target == "official_albert"
     lost = _fit_to(checkpoint, target, has_results)
     original = checkpoint
@@ -110,7 +110,7 @@ def convert(
       }
       files.write_json(os.path.join(folder, REPORT_FILE), report)
       if has_results:
-        trained_run.write_results(folder, results)
+        runs.write_results(folder, results)
       if target == "hf":
         name = push_to or os.path.basename(output.rstrip("/"))
         scores = results if checkpoint.task else {}

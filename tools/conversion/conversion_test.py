@@ -16,10 +16,9 @@ import pytest
 import tensorflow as tf
 
 import official_albert as albert
-from official_albert import AlbertConfig, checkpoints, modeling, training
+from official_albert import AlbertConfig, checkpoints, modeling, runs, training
 from official_albert.inference import make_model
 from official_albert.settings import WRITE_FORMATS
-from official_albert.tasks import trained_run
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tools.conversion import conversion, hf_outputs
@@ -227,7 +226,7 @@ def test_a_converted_run_is_served_like_the_run(
     assert any("not carried, -1.5: each" in note for note in report["notes"])
   # The scores of the folder where the command runs are not those of the model.
   monkeypatch.chdir(run)
-  trained_run.write_results(".", {"dev": {"f1": 0.123}})
+  runs.write_results(".", {"dev": {"f1": 0.123}})
   conversion.convert("hf", hf, str(tmp_path / "again"))
   assert "0.123" not in (tmp_path / "again" / "README.md").read_text()
 

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_albert import checkpoints, distribution, files, runs, training
-from official_albert.tasks import common, squad, trained_run
+from official_albert.tasks import squad
 from official_albert.tasks.classification import glue
 from official_albert.tasks.common import finetuning_task
 from official_albert.tools.cli import printing
@@ -36,7 +36,7 @@ def predict(
   model: Optional[tf.keras.Model],
   eval_splits: Sequence[str],
   test_splits: Sequence[str],
-) -> trained_run.Results:
+) -> runs.Results:
   """Evaluates and predicts with the best weights in `config.model_dir`.
 
   Returns the metrics of the labeled `eval_splits`. Without the task's own
@@ -53,10 +53,10 @@ def predict(
     raise ValueError(
       f"{checkpoint} is not a checkpoint of {task.name}: it lacks {missing[0]}."
     )
-  to_arrays = training.make_prediction(task, model, strategy)
-  results: trained_run.Results = {}
+  to_arrays = training.make_prediction(task, model, strategy, config)
+  results: runs.Results = {}
   if eval_splits and task.eval_split not in eval_splits:
-    results = trained_run.read_results(folder)
+    results = runs.read_results(folder)
   predictions = os.path.join(folder, PREDICTIONS_FOLDER)
   for split in dict.fromkeys([*eval_splits, *test_splits]):
     print(f"predicting {split}", flush=True)
@@ -80,13 +80,13 @@ def predict(
       if split in eval_splits and (decided := task.decided(split, answers)):
         report.write(folder, split, *decided)
       if split in eval_splits[-1:]:
-        trained_run.write_results(folder, results)
+        runs.write_results(folder, results)
   return results
 
 
 def shown(metrics: Mapping[str, float]) -> str:
   """Returns metrics in a line for the log, without thresholds of labels."""
-  items = [x for x in metrics.items() if not x[0].endswith(common.THRESHOLD)]
+  items = [x for x in metrics.items() if not x[0].endswith(runs.THRESHOLD)]
   return ", ".join(f"{name} {value:.4g}" for name, value in items)
 
 

@@ -89,10 +89,10 @@ def test_record_of_a_run(tmp_path):
   assert read.labels == ("no", "yes") and read.columns == {"text": "review"}
   # The threshold of the evaluation.
   scores = {"dev": {"f1": 50.0, "null_score_diff_threshold": -1.25}}
-  trained_run.write_results(folder, scores)
+  runs.write_results(folder, scores)
   assert trained_run.read(folder).null_score_diff_threshold == -1.25
   scores["dev"]["best_null_score_diff_threshold"] = 2.5
-  trained_run.write_results(folder, scores)
+  runs.write_results(folder, scores)
   assert trained_run.read(folder).null_score_diff_threshold == 2.5
   (tmp_path / "eval_results.json").write_text("{")
   with pytest.raises(ValueError, match="not valid JSON .*: remove it, and ev"):

@@ -267,6 +267,28 @@ def test_a_text_classifier_is_exported_like_a_run(
     albert.load(tmp_path / "stars.keras")
 
 
+def test_a_text_classifier_has_the_thresholds_of_the_run(folder, both):
+  model, _ = both("several")
+  texts = _TEXTS, _TEXTS[::-1]
+  run, labels = str(folder / "several"), _LABELS[::-1]
+  read, given, other = (
+    albert.TextClassifier.from_checkpoint(
+      run, names, multi_label=True, max_seq_length=19, **thresholds
+    )
+    for names, thresholds in (
+      (labels, {}),
+      (labels, {"thresholds": 0.5}),
+      ([*labels[1:], "new"], {}),  # The head is not that of the run.
+    )
+  )
+  for ours, theirs in zip(read.classify(texts), model.classify(*texts)):
+    assert {*ours.label} == {*theirs.label}
+  np.testing.assert_allclose(
+    read.thresholds, np.linspace(0.7, 0.3, len(labels))
+  )
+  assert {*given.thresholds, *other.thresholds} == {0.5}
+
+
 def test_empty_lists_and_generators(both):
   for model in both("race"):
     assert model.choose([], [], []) == []

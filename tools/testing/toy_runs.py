@@ -21,7 +21,7 @@ from official_albert import (
   training,
 )
 from official_albert.inference import source as source_lib
-from official_albert.tasks import common, registry, trained_run
+from official_albert.tasks import registry
 from official_albert.tasks.pretraining import data
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.testing import toy_models
@@ -146,9 +146,9 @@ def write_finetuned(
     results = {"null_score_diff_threshold": threshold}
   elif head == "multi_label" and labels:
     values = zip(labels, np.linspace(0.3, 0.7, len(labels)))
-    results = {f"{x}{common.THRESHOLD}": value for x, value in values}
+    results = {f"{x}{runs.THRESHOLD}": value for x, value in values}
   if results:
-    trained_run.write_results(folder, {"dev": results})
+    runs.write_results(folder, {"dev": results})
   training.CheckpointManager(folder, 1, model=model).save(1)
   return model
 
