@@ -25,6 +25,8 @@ _TEXT, _LABEL = "text", "label"  # The defaults of the flags.
 _TAGS, _SPANS = ("tags", "ner_tags"), ("spans", "entities")
 _REFUSED = ("reject", "ignore")  # What Prodigy's users say of wrong spans.
 _BLANKS = " \t\r\n"
+# Of schemes that write B_ORG, B:ORG or ORG-B.
+_OTHER_MARKS = re.compile("^([BI])[_:].|.[-_]([BI])$")
 _Lines = list[tuple[str, list[str]]]  # The place and the cells of each.
 
 
@@ -93,6 +95,12 @@ def read_examples(
       f"I-, and {files.quote(*sorted(marked)[:3])} with one: write all in one "
       "scheme."
     )
+  marks = {"".join(x) for tag in plain for x in _OTHER_MARKS.findall(tag)}
+  if has_entities and marks == {"B", "I"}:
+    raise ValueError(
+      f"{names} has the tags {files.quote(*sorted(plain)[:3])}: write the "
+      "scheme as B-ORG and I-ORG."
+    )
   found: list[TaggedText] = []
   changed: list[tuple[str, str]] = []
   for number, example in enumerate(examples):
@@ -158,6 +166,13 @@ def _read_conll(
       width = len(cells)
       word, tag, has_header = _places(where, cells, columns, is_ud)
       lines = lines[has_header:]
+      words = [cells[word] for _, cells in lines]
+      counts = [[str(i + first) for i in range(len(words))] for first in (0, 1)]
+      if len(words) > 1 and words in counts and columns[_TEXT] == _TEXT:
+        raise ValueError(
+          f"{where}: column {word + 1} numbers the words: name others, such as "
+          "--text_column=2 --label_column=3."
+        )
     with invalid:
       for where, cells in lines:
         rows.check_utf8(where, cells)

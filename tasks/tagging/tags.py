@@ -1,7 +1,7 @@
 """Words of a text, their pieces, and the entities that tags say.
 
-Tags are BIO (IOB2 and IOB1), BIOES or BILOU, or names alone with O (IO); then
-they make entities. Others, such as parts of speech, are each word's own.
+Tags are BIO (IOB2 and IOB1), BIOES, BILOU or BMES, or names alone with O (IO);
+then they make entities. Others, such as parts of speech, are each word's own.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from official_albert.tasks import common
 
 OUTSIDE = "O"
-_MARKED = re.compile("([BIESLU])-(.+)", re.DOTALL)
-_LIKE = {"L": "E", "U": "S"}
+_MARKED = re.compile("([BIESLUM])-(.+)", re.DOTALL)
+_LIKE = {"L": "E", "U": "S", "M": "I"}
 _PART = re.compile(f"[{common.NO_SPACES}]|[^{common.NO_SPACES}\\s]+")
 _POSSESSIVE = re.compile("(.+)(['\u2019][sS])")
 # Punctuation that begins a word of its own kind: @user, #topic.

@@ -53,6 +53,7 @@ def test_first_pieces():
     ("I-x I-x B-x I-y O I-x", "B-x I-x B-x B-y O B-x"),  # IOB1.
     ("B-x E-x S-x S-x O B-y I-y E-y", "B-x I-x B-x B-x O B-y I-y I-y"),
     ("B-x L-x U-x U-x O B-y I-y L-y", "B-x I-x B-x B-x O B-y I-y I-y"),
+    ("B-x M-x E-x S-y O M-x M-x", "B-x I-x I-x B-y O B-x I-x"),  # BMES.
     ("E-x E-x I-x", "B-x B-x B-x"),
     ("x x O y x", "B-x I-x O B-y B-x"),  # IO.
     ("B-a-b I-a-b I-a", "B-a-b I-a-b B-a"),

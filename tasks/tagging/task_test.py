@@ -156,6 +156,11 @@ def _spans(*spans):
       "'id' must be te",
     ),
     ("a.conll", "a B-x\nb y\nc O\n", "tags 'y' without B- or I-, and 'B-x'"),
+    ("a.conll", "a B_x\nb I_x\nc O\n", "tags 'B_x', 'I_x': write the scheme"),
+    ("a.conll", "a x-B\nb x-I\nc O\n", "tags 'x-B', 'x-I': write the scheme"),
+    # As of GermEval and CoNLL-X.
+    ("a.tsv", "1\ta\tB-x\n2\tb\tO\n", "line 1: column 1 numbers the words"),
+    ("a.conll", "0 a B-x\n1 b O\n", "column 1 numbers .*--text_column=2"),
     ("a.csv", "a,b\n", "CoNLL"),
     ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', "names of numbers"),
     (
@@ -191,6 +196,11 @@ def test_bad_files(tmp_path, name, text, message):
 
 
 def test_given_columns_are_obeyed(tmp_path):
+  numbers = "1\ta\tB-x\n2\tb\tO\n"
+  (found,) = read(tmp_path, "a.tsv", numbers, text="1")
+  assert found.text == "1 2" and found.tags == ("B-x", "O")
+  (found,) = read(tmp_path, "a.tsv", numbers, text="2")
+  assert found.text == "a b"
   line = '{"tokens": ["a"], "ner_tags": ["B-x"], "pos": ["N"]}'
   (found,) = read(tmp_path, "a.jsonl", line, label="pos")
   assert found.tags == ("N",)
