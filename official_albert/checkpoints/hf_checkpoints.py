@@ -131,6 +131,9 @@ class _HeadSettings(TypedDict, total=False):
       "regression", "single_label_classification", "multi_label_classification"
     ]
   ]
+  # Of CrossEncoder of sentence-transformers; versions 4 and 5, and before.
+  sentence_transformers: Optional[dict[str, Any]]
+  sbert_ce_default_activation_function: Optional[str]
 
 
 class _Index(TypedDict):
@@ -206,6 +209,12 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
       chosen, labels = _head_of(config_path, stored, head)
     if not is_tied and chosen in ("pretraining", "masked_lm"):
       raise _NoHead(f"{config_path} has tie_word_embeddings false")
+    says = ("problem_type", "sentence_transformers")
+    if chosen == "regression" and not any(map(settings.get, says)):
+      notes.append(
+        f"{config_path} has no problem_type: score gives the output itself, a "
+        "CrossEncoder or a pipeline of transformers its sigmoid."
+      )
   except _NoHead as error:
     problem, chosen, labels = str(error), "none", ()
     if head not in ("", "none"):
@@ -449,10 +458,17 @@ def _head_of(
   labels: tuple[str, ...] = ()
   id2label = settings.get("id2label") or {}
   kind = settings.get("problem_type")
-  is_multi_label = kind == _PROBLEM_TYPES["multi_label"]
-  if is_multi_label and not head and found == "classification":
-    found = "multi_label"
+  activation = str(
+    (settings.get("sentence_transformers") or {}).get("activation_fn")
+    or settings.get("sbert_ce_default_activation_function")
+    or ""
+  ).rpartition(".")[2]
   has_classes = found in _NAMED
+  if has_classes and activation not in ("", "Identity", "Sigmoid"):
+    raise _NoHead(f"{path} has activation_fn {activation!r:.80}")
+  is_multi_label = kind == _PROBLEM_TYPES["multi_label"]
+  if (is_multi_label or activation == "Sigmoid") and not head:
+    found = "multi_label" if found in _PROBLEM_TYPES else found
   classes = portable.count_classes(stored) if has_classes else 2
   if has_classes or found in ("squad1", "pretraining"):
     for count in (settings.get("num_labels"), len(id2label) or None):

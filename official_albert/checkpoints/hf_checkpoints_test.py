@@ -421,6 +421,40 @@ def test_one_output_without_a_name_may_score_options(is_named, tmp_path):
   assert is_noted != is_named
 
 
+def _cross_encoder(activation):
+  """Returns what sentence-transformers 4 and 5 write into config.json."""
+  return {"sentence_transformers": {"activation_fn": f"torch.nn.{activation}"}}
+
+
+@pytest.mark.parametrize(
+  "outputs, changes, head",
+  [
+    (1, _cross_encoder("modules.activation.Sigmoid"), "multi_label"),
+    (1, _cross_encoder("modules.linear.Identity"), "regression"),
+    (1, _cross_encoder("modules.activation.Tanh"), "none"),
+    (1, {"problem_type": "multi_label_classification"}, "multi_label"),
+    (1, {"sbert_ce_default_activation_function": "x.Sigmoid"}, "multi_label"),
+    (2, _cross_encoder("modules.activation.Sigmoid"), "multi_label"),
+    (2, {"sentence_transformers": {"version": "5"}}, "classification"),
+  ],
+)
+def test_activations_of_cross_encoders(outputs, changes, head, tmp_path):
+  """A sigmoid of each output is that of several labels."""
+  folder = copied(tmp_path, "sequence_classification")
+  values = safetensors.numpy.load_file(str(folder / "model.safetensors"))
+  names = [f"classifier.{x}" for x in ("weight", "bias")]
+  change(folder, **{x: values[x][:outputs].copy() for x in names})
+  names = dict.fromkeys(("id2label", "label2id", "num_labels"))
+  change_config(folder, **names, **changes)
+  read = hf_checkpoints.read(str(folder))
+  assert read.head == head and ("Tanh" in read.head_problem) == (head == "none")
+  assert not any("no problem_type" in note for note in read.notes)
+  change_config(folder, **dict.fromkeys(changes))
+  read = hf_checkpoints.read(str(folder))
+  is_noted = any("no problem_type" in note for note in read.notes)
+  assert is_noted == (read.head == "regression") == (outputs == 1)
+
+
 def test_an_encoder_without_a_pooler(folder):
   names = [f"albert.pooler.{x}" for x in ("weight", "bias")]
   change(folder, **dict.fromkeys(names))
