@@ -108,7 +108,13 @@ _WORD_VECTORS = flags.DEFINE_bool(
   "Start without --init_checkpoint with word embeddings from counts of "
   "neighboring tokens in --input_dir; learns sooner.",
 )
-_OF_TASK = (_RECOMPUTE, _NEIGHBORS, _WORD_VECTORS)
+_SHIFT = flags.DEFINE_bool(
+  "shift_positions",
+  False,
+  "Train all positions of the longest sequences in the phases of shorter ones, "
+  "too: each batch begins at a random one.",
+)
+_OF_TASK = (_RECOMPUTE, _NEIGHBORS, _WORD_VECTORS, _SHIFT)
 
 
 def apply_recipe() -> Optional[recipes.Recipe]:

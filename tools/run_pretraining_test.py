@@ -92,7 +92,10 @@ def kill_at(step, *args):
   "arguments",
   [
     # A small configuration with dropout.
-    (_CONFIG, "--init_neighbor_attention", "--init_word_vectors"),
+    (
+      *(*_PHASES, "--phase_steps=20,20", "--shift_positions"),
+      *("--init_neighbor_attention", "--init_word_vectors"),
+    ),
     # The scale of the loss is part of what is resumed.
     pytest.param(
       (

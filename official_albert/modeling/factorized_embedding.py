@@ -53,8 +53,12 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
     segment_ids: Optional[tf.Tensor] = None,
     training: Optional[bool] = None,
     dropout_seed: Optional[tf.Tensor] = None,
+    first_position: Optional[tf.Tensor] = None,
   ) -> tuple[tf.Tensor, tf.Tensor]:
     """Embeds ids and segments <int32>[B, S]; without segments, all are 0.
+
+    `first_position` <int32>[] is the row of the position table for the first
+    token; None means 0.
 
     Returns:
       The hidden states <float>[B, S, H], and the embedding before the
@@ -72,7 +76,12 @@ class FactorizedEmbedding(layers.ConfiguredLayer):
       tf.cast(self.token_type_embeddings, dtype),
     )
     length = input_ids.shape[1] or tf.shape(input_ids)[1]
-    positions = tf.cast(self.position_embeddings[:length], dtype)  # [S, E]
+    if first_position is None:
+      positions = self.position_embeddings[:length]  # [S, E]
+    else:
+      size = [length, self.config.embedding_size]
+      positions = tf.slice(self.position_embeddings, [first_position, 0], size)
+    positions = tf.cast(positions, dtype)
     embedded = self.layer_norm(words + segments + positions, training=training)
     embedded = layers.seeded_dropout(
       embedded, self.config.hidden_dropout_prob, training, dropout_seed

@@ -68,6 +68,7 @@ class AlbertModel(inputs_lib.FeatureModel):
     dropout_seed: Optional[tf.Tensor] = None,
     output_positions: Optional[tf.Tensor] = None,
     num_layers: Optional[int] = None,
+    first_position: Optional[tf.Tensor] = None,
   ) -> dict[str, Any]:
     """Encodes a batch.
 
@@ -83,6 +84,7 @@ class AlbertModel(inputs_lib.FeatureModel):
         same either way.
       num_layers: the number of layers to apply; None means that of the
         configuration.
+      first_position: <int32>[], the position of the first token; None means 0.
 
     Returns:
       `sequence_output` <float>[B, S, H]; `pooled_output` <float>[B, H];
@@ -110,6 +112,7 @@ class AlbertModel(inputs_lib.FeatureModel):
       segment_ids,
       training=training,
       dropout_seed=layers.fold_in(dropout_seed, 0),
+      first_position=first_position,
     )
     encoder_outputs = self.encoder(
       hidden,

@@ -46,6 +46,7 @@ class AlbertForPretraining(modeling.HeadModel):
     dropout_seed: Optional[tf.Tensor] = None,
     logits_only: bool = False,
     num_layers: Optional[int] = None,
+    first_position: Optional[tf.Tensor] = None,
   ) -> dict[str, Any]:
     """Applies the encoder and the heads; see also `AlbertModel`.
 
@@ -71,6 +72,7 @@ class AlbertForPretraining(modeling.HeadModel):
       dropout_seed=dropout_seed,
       output_positions=positions if logits_only else None,
       num_layers=num_layers,
+      first_position=first_position,
     )
     hidden = outputs["sequence_output"]
     if logits_only:  # The output has the first position, then the masked ones.

@@ -31,10 +31,13 @@ class PretrainingTask:
     manifest: the manifest of the training data.
     input_dir, eval_dir: the folders of the training and evaluation data.
     num_layers: the number of layers to apply; None applies all.
+    position_shift: in training, the first token of a batch has a random
+      position from 0 to this one.
   """
 
   name = "pretraining"
   num_layers: Optional[int] = None
+  position_shift: int = 0
 
   def __init__(
     self,
@@ -175,12 +178,21 @@ class PretrainingTask:
     dropout_seed: Optional[tf.Tensor],
   ) -> tuple[dict[str, tf.Tensor], dict[str, training_lib.Ratio]]:
     """Returns the summed losses and the accuracies."""
+    first_position = None
+    if training and self.position_shift:
+      first_position = tf.random.stateless_uniform(
+        [],
+        modeling.fold_in(dropout_seed, 2),
+        maxval=self.position_shift + 1,
+        dtype=tf.int32,
+      )
     outputs = model(
       batch,
       training=training,
       dropout_seed=dropout_seed,
       logits_only=True,
       num_layers=self.num_layers,
+      first_position=first_position,
     )
     totals, metrics = losses(outputs, batch, compiled=training)
     if not self._sentence_pair:
@@ -318,6 +330,7 @@ def make_tasks(
   eval_input_dirs: Sequence[str] = (),
   mask_shares: Sequence[float] = (0.0,),
   layers: Sequence[int] = (0,),
+  shift_positions: bool = False,
   **options: Any,
 ) -> list[PretrainingTask]:
   """Makes a task for each phase of a run and checks all of their data.
@@ -328,6 +341,11 @@ def make_tasks(
   each. So it is with `mask_shares`, the `masked_lm_prob` of `PretrainingTask`,
   and with `layers`, how many are applied, in evaluations too; 0 applies all.
   `options` are further arguments of `PretrainingTask`.
+
+  With `shift_positions`, a phase of shorter sequences trains all positions of
+  the longest ones, because each batch begins at a random one (arXiv 2109.05644,
+  for which each sequence does). Else, later phases begin with random ones,
+  which weight decay has made small.
   """
   for name, values in {
     "eval_input_dir": eval_input_dirs or ("",),
@@ -353,4 +371,8 @@ def make_tasks(
     if depth:
       config.at_depth(depth)  # Raises if the model cannot have it.
       task.num_layers = depth
+  if shift_positions:
+    longest = max(task.tokens_per_example for task in tasks)
+    for task in tasks:
+      task.position_shift = longest - task.tokens_per_example
   return tasks

@@ -165,6 +165,38 @@ def test_each_phase_has_its_masks_and_layers(unmasked, folders):
     task_lib.make_tasks(fixed, folders, 3, layers=[3, 4])
 
 
+def test_phases_of_shorter_sequences_train_all_positions(folders):
+  first, last = task_lib.make_tasks(CONFIG, folders, 3, shift_positions=True)
+  (plain, _) = task_lib.make_tasks(CONFIG, folders, 3)
+  assert (plain.position_shift, first.position_shift) == (0, 6)
+  assert last.position_shift == 0
+  tf.keras.utils.set_random_seed(3)
+  model = first.build_model()
+  table = model.albert.embedding.position_embeddings
+  batch = next(iter(first.train_dataset(4, 0)))
+
+  def loss_and_rows(task, training, seed=0):
+    with tf.GradientTape() as tape:
+      totals, _ = task.forward(model, batch, training, tf.constant([seed, 5]))
+    rows = tape.gradient(totals["sentence_order"], table).numpy().any(axis=1)
+    return float(totals["sentence_order"]), np.flatnonzero(rows).tolist()
+
+  seen = {}
+  for seed in range(12):
+    loss, rows = loss_and_rows(first, True, seed)
+    assert rows == list(range(rows[0], rows[0] + 7))
+    seen[rows[0]] = loss
+  assert len(seen) > 4 and max(seen) <= 6
+  # Neither evaluations nor other runs are shifted.
+  assert loss_and_rows(first, False) == loss_and_rows(plain, False)
+  assert loss_and_rows(plain, True)[1] == list(range(7))
+  values = table.numpy()
+  for position, loss in itertools.islice(seen.items(), 2):
+    table.assign(np.roll(values, -position, axis=0))
+    shifted, _ = loss_and_rows(plain, True)
+    assert shifted == pytest.approx(loss, rel=1e-6)
+
+
 @pytest.mark.parametrize("counts", [{"train": 4}, {"train": 4, "heldout": 0}])
 def test_missing_held_out_examples_are_refused(folders, tmp_path, counts):
   bare = write_data(tmp_path / "bare", 9, counts)
