@@ -114,6 +114,34 @@ def test_models_are_served(tmp_path):
   assert "1 x 11" in text and "3 x 11, padded" in text
 
 
+@pytest.mark.heavy
+def test_classifiers_are_served_as_on_a_gpu(tmp_path, peer_python):
+  peer_python("huggingface")
+  toy_runs.write_tokenizer(str(tmp_path))
+  low = ["saved_model_bfloat16", "hf_graphs_float16"]
+  options = turns.Options(
+    *("albert_tiny", 99, 11, "float32", 1, 2),
+    systems=["hf_graphs_float32", *low],
+    batch_sizes="1,3",
+    classify=True,
+    padded=True,
+    spm_model_file=f"{tmp_path}/tokenizer.model",
+    output_dir=str(tmp_path),
+  )
+  serving.run("serving", options)
+  path = tmp_path / "serving-albert_tiny-classify.json"
+  results = json.loads(path.read_text())["results"]
+  assert [x["system"] for x in results] == ["saved_model", *options.systems]
+  ours, other, *rounded = (
+    max(case["difference"] for case in found["cases"]) for found in results
+  )
+  assert ours == 0 and other < 1e-6
+  assert min(rounded) > 1e-5 and max(rounded) < 0.02
+  options = dataclasses.replace(options, systems=["onnxruntime"])
+  with pytest.raises(ValueError, match="--classify: onnxruntime"):
+    serving.run("serving", options)
+
+
 @pytest.mark.parametrize(
   "name, value",
   [

@@ -100,11 +100,10 @@ def encoder_inputs(
         f"{ids.shape.as_list()}."
       )
   if ids.shape[1] is None:
-    check = tf.debugging.assert_less_equal(
-      tf.shape(ids)[1],
-      longest,
-      "the sequence is longer than max_position_embeddings",
-    )
+    # Unlike assert_less_equal, it does not wait for a GPU.
+    length = tf.shape(ids)[1]
+    problem = "the sequence is longer than max_position_embeddings"
+    check = tf.debugging.Assert(length <= longest, [problem, length])
     with tf.control_dependencies([check]):
       ids = tf.identity(ids)
   elif ids.shape[1] > longest:

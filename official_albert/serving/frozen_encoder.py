@@ -118,11 +118,17 @@ class FrozenBlocks(tf.Module):
     del training, dropout_seed, num_layers
     width = self.config.hidden_size
     batch, length = tf.unstack(tf.shape(mask))
-    # All positions before the last token, so that a mask with holes, or of no
-    # token, gives what the original gives.
-    computed = tf.cumsum(mask, axis=1, reverse=True) > 0  # [B, S]
-    computed |= ~tf.reduce_any(computed, axis=1, keepdims=True)
-    slots = tf.reshape(tf.where(tf.reshape(computed, [-1])), [-1])  # [C]
+    # On the host, where the mask is: a GPU would be waited for.
+    with tf.device("CPU:0"):
+      # All positions before the last token, so that a mask with holes, or of no
+      # token, gives what the original gives.
+      computed = tf.cumsum(mask, axis=1, reverse=True) > 0  # [B, S]
+      computed |= ~tf.reduce_any(computed, axis=1, keepdims=True)
+      slots = tf.reshape(tf.where(tf.reshape(computed, [-1])), [-1])  # [C]
+      count = tf.size(slots)  # C
+      # The row of each position; that of padding is any, since attention
+      # multiplies it by 0. As int32, each block would copy them to a GPU.
+      rows_of = tf.cumsum(tf.cast(tf.reshape(computed, [-1]), tf.int64)) - 1
 
     def encode(dtype):
       y = tf.cast(tf.reshape(x, [-1, width]), dtype)  # [R, H]
@@ -136,13 +142,10 @@ class FrozenBlocks(tf.Module):
         return self._apply_block(last, y, *arguments, rows)
 
       def packed():
-        # The row of each position; that of padding is any, since attention
-        # multiplies it by 0.
-        rows_of = tf.cumsum(tf.cast(tf.reshape(computed, [-1]), tf.int32)) - 1
         z = apply(tf.gather(y, slots), slots, rows_of)
         return tf.gather(z, rows_of) if rows is None else z
 
-      is_full = 10 * tf.size(slots) > 9 * batch * length
+      is_full = 10 * count > 9 * batch * length
       y = tf.cond(is_full, lambda: apply(y, None, None), packed)
       exists = computed
       if rows is not None:
@@ -208,7 +211,7 @@ class FrozenBlocks(tf.Module):
   def _block_function(self, attention: Any, ffn: Any) -> Callable[..., Any]:
     """Returns a function from <float>[R, H] to <float>[R, H], of any dtype.
 
-    `slots` <int64>[C] and `rows_of` <int32>[R] are given where only C of the R
+    `slots` <int64>[C] and `rows_of` <int64>[R] are given where only C of the R
     rows are computed: which ones, and where each of the R rows is. With `rows`
     <int32>[B, Q], the result has only these positions, <float>[B * Q, H].
     """

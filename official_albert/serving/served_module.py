@@ -215,8 +215,9 @@ class ServedModule(tf.Module):
     config, letters = self.config, self.plain_inputs[request_checks.IDS[0]]
 
     def outputs(module: ServedModule, **features: tf.Tensor) -> Tensors:
-      checked = request_checks.check_ids(features, letters, config)
-      checked = request_checks.without_server_padding(checked, self.cls_id)
+      with tf.device("CPU:0"):  # Where ids arrive, also if there is a GPU.
+        checked = request_checks.check_ids(features, letters, config)
+        checked = request_checks.without_server_padding(checked, self.cls_id)
       extra = {name: features[name] for name in self.extra_ids}
       return module.ids_outputs({**checked, **extra})
 

@@ -59,6 +59,11 @@ class Options:
   lengths: str = setting(
     "", "Of serving: tokens of a sequence; default: --max_seq_length."
   )
+  classify: bool = setting(
+    False,
+    "Of serving: probabilities of two classes instead of pooled outputs; of "
+    "systems saved_model... and hf_...",
+  )
   padded: bool = setting(
     False,
     "Of serving: also send batches whose rows have random lengths from a "
@@ -122,6 +127,7 @@ class System(NamedTuple):
     )
 
 
+_MODES = {"graphs": "reduce-overhead", "autotuned": "max-autotune"}
 _LITERT = {"interpreter": "ai_edge_litert.interpreter"}
 _TF_LITE = {"interpreter": "tensorflow.lite.python.interpreter"}
 SYSTEMS = {
@@ -169,6 +175,15 @@ SYSTEMS = {
   "hf_sdpa_bfloat16": System(
     "huggingface", "sdpa", settings={"dtype": "bfloat16"}
   ),
+  # torch.compile for each size of requests, for GPUs.
+  **{
+    f"hf_{name}_{dtype}": System(
+      *("huggingface", "compiled", _MALLOC_TUNED),
+      settings={"mode": mode, "dtype": dtype},
+    )
+    for name, mode in _MODES.items()
+    for dtype in ("float32", "bfloat16", "float16")
+  },
   # Of pretraining and finetuning; see the programs.
   "hf_pretrained": System("pretraining", "huggingface tuned", _MALLOC_TUNED),
   "hf_pretrained_compiled": System(

@@ -345,20 +345,24 @@ def hf_outputs(
       return dict(outputs)
 
 
-def write_random(config: modeling.AlbertConfig, folder: str) -> None:
-  """Writes a TF1 pretraining checkpoint with random weights.
+def write_random(
+  config: modeling.AlbertConfig,
+  folder: str,
+  head: str = "pretraining",
+  classes: int = 0,
+) -> None:
+  """Writes a TF1 checkpoint with random weights, also of a head.
 
   Biases are random too: TensorFlow's graph optimizer removes zeros, which new
   models have as biases.
   """
   rng = np.random.default_rng(1)
   tensors = {}
-  for row in checkpoints.rows(config, "pretraining"):
-    value = rng.standard_normal(row.shape_in(config), np.float32)
+  for row in checkpoints.rows(config, head):
+    shape = row.shape_in(config, classes)
+    value = rng.standard_normal(shape, np.float32)
     value *= np.float32(config.initializer_range)
     tensors[row.tf1] = value + np.float32(row.tf1.endswith("/gamma"))
   files.make_folder(folder)
-  source = checkpoints.PortableCheckpoint(
-    folder, config, tensors, "pretraining"
-  )
+  source = checkpoints.PortableCheckpoint(folder, config, tensors, head)
   checkpoints.WRITERS["tf1"](source, folder)

@@ -3,13 +3,15 @@
 It answers with what a server has, and without this package: TensorFlow, ONNX
 Runtime, LiteRT or TensorFlow's interpreter (the setting "interpreter"). The
 variant is the name of the export's folder: its format, and its precision or
-quantization.
+quantization. SavedModels answer the setting "output".
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
+import sys
+from typing import Any, Mapping
 
 import numpy as np
 
@@ -22,7 +24,17 @@ def load(workload: protocol.Workload) -> tuple[protocol.Answer, protocol.Facts]:
   make = makers[workload.variant.partition("_")[0]]
   path = f"{workload.models_dir}/{workload.variant}"
   answer, library = make(path, workload)
-  return answer, lambda: {"about": f"{workload.variant}; {library}"}
+  return answer, lambda: with_gpu({"about": f"{workload.variant}; {library}"})
+
+
+def with_gpu(facts: Mapping[str, Any]) -> dict[str, Any]:
+  """Returns facts, with the peak memory of TensorFlow's GPU if it has one."""
+  tf = sys.modules.get("tensorflow")
+  if not (tf and tf.config.list_physical_devices("GPU")):
+    return dict(facts)
+  memory = tf.config.experimental.get_memory_info("GPU:0")
+  about = f"{facts['about']}, GPU"
+  return {**facts, "about": about, "peak_bytes": memory["peak"]}
 
 
 def _saved_model(
@@ -32,10 +44,11 @@ def _saved_model(
 
   tf.config.threading.set_intra_op_parallelism_threads(workload.threads)
   model = tf.saved_model.load(path)
+  output = workload.settings.get("output", "pooled_output")
 
   def answer(features: protocol.Features):
     inputs = {name: tf.constant(value) for name, value in features.items()}
-    return model.signatures["ids"](**inputs)["pooled_output"].numpy()
+    return model.signatures["ids"](**inputs)[output].numpy()
 
   return answer, f"tensorflow {tf.__version__}"
 

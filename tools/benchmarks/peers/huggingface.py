@@ -20,7 +20,9 @@ from official_albert.tools.benchmarks.peers import protocol
 # model, which computes logits for all positions. "tuned" has eager attention,
 # logits of masked positions only, and a fused GELU. "compiled" is the same with
 # torch.compile; on GPUs with SDPA, as eager attention is faster on CPUs only.
-
+# The setting "mode" of torch.compile is of serving: a program of each size of
+# requests, not one of all, which "reduce-overhead" and "max-autotune" replay as
+# a CUDA graph.
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
@@ -30,16 +32,18 @@ def build(workload: protocol.Workload) -> tuple[Any, protocol.Facts]:
   torch.set_num_threads(workload.threads)
   torch.manual_seed(1)
   device = "cuda" if torch.cuda.is_available() else "cpu"
+  if device == "cuda" and os.environ.get("NVIDIA_TF32_OVERRIDE") != "0":
+    torch.set_float32_matmul_precision("high")  # TF32, as TensorFlow's default.
   about = (
     f"{workload.variant}; torch {torch.__version__}, "
     f"transformers {transformers.__version__}"
   )
 
   def facts():
-    peak = {}
-    if device == "cuda":
-      peak["peak_bytes"] = torch.cuda.max_memory_allocated()
-    return {"about": about, **peak}
+    if device == "cpu":
+      return {"about": about}
+    peak = torch.cuda.max_memory_allocated()
+    return {"about": f"{about}, GPU", "peak_bytes": peak}
 
   make = _served if workload.models_dir else _training_step
   return make(workload, device), facts
@@ -131,19 +135,31 @@ def _served(workload: protocol.Workload, device: str) -> protocol.Answer:
   is_compiled = workload.variant == "compiled"
   if is_compiled and not shutil.which(os.environ.get("CXX", "g++")):
     sys.exit("torch.compile needs a C++ compiler: install g++ or set CXX.")
-  model = transformers.AlbertModel.from_pretrained(
+  settings = workload.settings
+  classifies = settings.get("output") == "probabilities"
+  kind = transformers.AlbertModel
+  if classifies:
+    kind = transformers.AlbertForSequenceClassification
+  model = kind.from_pretrained(
     f"{workload.models_dir}/huggingface",
     attn_implementation="sdpa" if is_compiled else workload.variant,
-    dtype=workload.settings.get("dtype", "float32"),
+    dtype=settings.get("dtype", "float32"),
   )
-  model = model.to(device).eval()
-  # One program for all sizes of requests.
-  run = torch.compile(model, dynamic=True) if is_compiled else model
+  model = run = model.to(device).eval()
+  if is_compiled:
+    mode = settings.get("mode")
+    run = torch.compile(model, dynamic=not mode, mode=mode)
+    # By default, the model is not compiled for the ninth size of requests.
+    torch._dynamo.config.recompile_limit = 1000
 
   def answer(features: protocol.Features):
     with torch.inference_mode():
-      pooled = run(**tensors(features, device)).pooler_output
-    return pooled.float().cpu().numpy()
+      outputs = run(**tensors(features, device))
+      if classifies:
+        result = outputs.logits.float().softmax(-1)
+      else:
+        result = outputs.pooler_output.float()
+    return result.cpu().numpy()
 
   return answer
 

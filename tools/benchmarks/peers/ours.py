@@ -12,7 +12,7 @@ import tensorflow as tf
 from official_albert import distribution, modeling, training
 from official_albert.tasks.pretraining import model as model_lib
 from official_albert.tasks.pretraining import task as task_lib
-from official_albert.tools.benchmarks.peers import protocol
+from official_albert.tools.benchmarks.peers import exports, protocol
 
 
 def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
@@ -55,11 +55,7 @@ def build(workload: protocol.Workload) -> tuple[protocol.Step, protocol.Facts]:
 
   def facts() -> dict[str, Any]:
     about = f"run_pretraining's step, {config.optimizer}"
-    found = {"about": f"{about}; tensorflow {tf.__version__}"}
-    if tf.config.list_physical_devices("GPU"):
-      memory = tf.config.experimental.get_memory_info("GPU:0")
-      found["peak_bytes"] = memory["peak"]
-    return found
+    return exports.with_gpu({"about": f"{about}; tensorflow {tf.__version__}"})
 
   return step, facts
 

@@ -26,11 +26,13 @@ _TRAINED = [
   name
   for name, system in turns.SYSTEMS.items()
   if system.program in ("ours", "huggingface")
+  and "mode" not in system.settings  # Of serving.
 ]
 _PRECISIONS = ("float32", "mixed_bfloat16")
 # The first one's outputs are those of all others.
 _SERVED = [
   *("hf_eager", "hf_sdpa", "hf_compiled", "hf_sdpa_bfloat16"),
+  *("hf_graphs_float32", "hf_autotuned_bfloat16"),
   *(x for x, system in turns.SYSTEMS.items() if system.program == "runtimes"),
 ]
 
