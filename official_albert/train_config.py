@@ -25,10 +25,10 @@ DIRECTIONS = ("lowest", "highest")
 # Peak learning rate of the paper and its batch size (section 4.1).
 _PAPER_RATE, _PAPER_BATCH = 0.00176, 4096
 # The smallest model of the paper is `albert_base`. For hidden_size 128, 5e-4
-# was measured with bias correction (docs/results.md). Without it,
-# the first updates are up to 6.6 times the rate, and some seeds die of them:
-# all texts get the same vector. In an earlier measurement without it, 3e-4 was
-# too high for 256, but not for 128: so the rate is proportional to 1 /
+# was measured with bias correction, docs/results/data/finetuning_defaults.json.
+# Without it, the first updates are up to 6.6 times the rate, and some seeds die
+# of them: all texts get the same vector. In an earlier measurement without it,
+# 3e-4 was too high for 256, but not for 128: so the rate is proportional to 1 /
 # hidden_size.
 _PAPER_HIDDEN_SIZE = 768
 _MEASURED_HIDDEN_SIZE, _MEASURED_RATE = 128, 5e-4

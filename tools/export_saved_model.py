@@ -6,8 +6,8 @@ RUN is a folder of tools.run_pretraining or tools.run_finetuning (of several
 seeds, the best run is taken), or a checkpoint of google-research/albert, TF Hub
 or Hugging Face. The tokenizer is part of the graph, so a server needs
 tensorflow and tensorflow_text, and nothing of this package; for
---signatures=ids, tensorflow alone. docs/serving.md describes the signatures of
-each task and how to start TF Serving.
+--signatures=ids, tensorflow alone. docs/signatures.md describes the signatures
+of each task, and docs/serving.md how to start TF Serving.
 """
 
 from __future__ import annotations

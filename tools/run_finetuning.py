@@ -74,7 +74,7 @@ _SEARCH_TRIALS = flags.DEFINE_integer(
   upper_bound=10_000,
 )
 # Of a user's own data, for models smaller than the paper's: their rate is low
-# enough for 3,000 rows as for many (docs/results.md).
+# enough for 3,000 rows (docs/results/data/finetuning_defaults.json).
 _SMALL_MODEL_EPOCHS = 5.0
 # Evaluations in a run by default.
 _EVALUATIONS = 10

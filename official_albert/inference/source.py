@@ -387,7 +387,10 @@ def open_model(path: str, **settings: Any) -> LoadedModel:
   export = os.path.join(folder, serving.ASSETS, serving.EXPORT_FILE)
   if files.exists(export):
     choice = settings.pop("tokenizer", checkpoints.OWN_TOKENIZER)
-    for name, value in {**settings, **vars(choice)}.items():
+    given = {**vars(choice), **settings}
+    # Both are `tokenizer` in Python.
+    given["tokenizer"] = given.pop("spm_model_file") or given.pop("vocab_file")
+    for name, value in given.items():
       if value or value is False:
         raise ValueError(
           f"{path} is an export, which has a fixed {name}: leave it out, or "

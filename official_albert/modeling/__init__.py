@@ -15,11 +15,11 @@ from official_albert.modeling.fused_ops import (
   MASKED_SCORE,
   attention_as,
   attention_is_one_program,
+  computed_as,
   cross_entropy,
   plain_operations_only,
   where_products_round,
   wide,
-  without_compilation,
 )
 from official_albert.modeling.heads import (
   ClassificationHead,

@@ -26,6 +26,7 @@ import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from official_albert.modeling import cudnn_attention
+from official_albert.train_config import TrainConfig
 
 # Added to the scores of padding. exp(-10000) is exactly 0 in float32, so
 # padding does not change any row that has at least one token.
@@ -62,7 +63,7 @@ def without_compilation() -> Any:
   """Computes the chains without XLA in this context or decorated function.
 
   That is for devices that XLA cannot compile for. The results are the same, but
-  training takes longer, see docs/results.md.
+  training takes longer, see ARCHITECTURE.md.
   """
   return _within(_COMPILES, False)
 
@@ -74,6 +75,16 @@ def attention_as(kind: str) -> Any:
   but for rounding.
   """
   return _within(_ATTENTION, kind)
+
+
+def computed_as(config: TrainConfig) -> Any:
+  """Computes as the settings say in this context or decorated function.
+
+  Decorate what replicas run, because their threads do not inherit the context.
+  """
+  if not config.compile_chains:
+    return without_compilation()
+  return attention_as(config.attention)
 
 
 def attention_is_one_program() -> bool:

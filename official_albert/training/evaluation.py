@@ -14,7 +14,7 @@ from typing import Any, Callable, Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_albert import modeling
+from official_albert import distribution, modeling
 from official_albert.train_config import TrainConfig
 from official_albert.training import objective, train_step
 from official_albert.training.objective import Batch, Ratio
@@ -100,7 +100,9 @@ def _make_pass(
   returns the sums of the former, None if there is no batch, and the rows of
   each batch.
   """
-  step = train_step.as_configured(step, config)
+  if config.compile_chains:
+    distribution.start_compiler()
+  step = modeling.computed_as(config)(step)
 
   def on_replica(batch: Batch) -> tuple[Any, dict[str, tf.Tensor]]:
     replica = tf.distribute.get_replica_context()

@@ -135,22 +135,9 @@ def make_train_step(
       optimizer.apply_gradients(updates, experimental_aggregate_gradients=False)
     return {**results, "learning_rate": Ratio(rate, one)}
 
-  return as_configured(train_step, config)
-
-
-def as_configured(
-  step: Callable[[Batch], Any], config: TrainConfig
-) -> Callable[[Batch], Any]:
-  """Returns the step, computed with or without XLA as the settings say.
-
-  The step itself sets that, because the threads of replicas do not inherit the
-  context. Raises OSError if XLA cannot compile for this device.
-  """
   if config.compile_chains or config.xla:
     distribution.start_compiler()
-  if not config.compile_chains:
-    return modeling.without_compilation()(step)
-  return modeling.attention_as(config.attention)(step)
+  return modeling.computed_as(config)(train_step)
 
 
 def draw_depth(

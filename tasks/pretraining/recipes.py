@@ -14,14 +14,14 @@ from their compiler: tools/tpu_compile/recipes_test.py compares every recipe
 with docs/tpu_rows.jsonl. On GPUs it is an estimate: a sequence of 512 tokens
 adds 252 MiB (base) and 552 MiB (large) to the peak memory of a step in bfloat16
 without dropout, measured on a CPU between batches of 1 and 3. The 32 sequences
-of base took 7.3 GiB on an H100 (docs/gpu.md); the others have not run.
+of base took 7.9 GiB on an H200 (docs/gpu.md); the others have not run.
 Weights, gradients, m, v and the sum over micro-batches need 20 bytes per
 parameter.
 
 The times, but for small_budget's, follow from the operations (a test computes
-them) and an assumed speed: 40 TFLOP/s for a GPU of 24 GB (an H100 reached 3
-times as many, docs/gpu.md), the quickstart's 0.2 for two CPU cores, and 30% of
-a TPU's peak, where the paper's 32 hours for xxlarge on 512 chips are 50%.
+them) and an assumed speed: 40 TFLOP/s for a GPU of 24 GB (an H200 had 352,000
+tokens/s of base, docs/gpu.md), the quickstart's 0.2 for two CPU cores, and 30%
+of a TPU's peak, where the paper's 32 hours for xxlarge on 512 chips are 50%.
 
 The _v2 presets have no dropout. The paper's v1 models of base, large and xlarge
 were trained with 0.1, as in --preset=albert_base_v1.
@@ -94,7 +94,7 @@ def get_recipe(name: str) -> Recipe:
 
 
 # The paper's 512 million sequences are many epochs, so masks are dynamic, and
-# each document is cut in ten ways (docs/data.md has the disk space).
+# each document is cut in ten ways.
 _DATA = {
   "max_seq_length": 512,
   "short_seq_prob": 0.1,

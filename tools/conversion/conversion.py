@@ -187,17 +187,24 @@ def _fit_to(
         lost[name] = f"{architecture} has no pooler"
       elif checkpoints.is_slot(name):
         lost[name] = "Hugging Face keeps no optimizer state with a model"
-  elif target == "tf1":
+  facts: dict[str, Any] = {}
+  if target == "tf1":
     facts = {
       "pooling": checkpoint.pooling,
       "labels": ", ".join(checkpoint.labels),
       "max_seq_length": checkpoint.max_seq_length,
     }
-    checkpoint.notes += [
-      f"a TF1 checkpoint cannot hold the {name}: {value}."
-      for name, value in facts.items()
-      if value
-    ]
+  if target != "official_albert" and checkpoint.task:
+    settings = (checkpoint.record.get("data") or {}).get("settings") or {}
+    # The lengths and counts of SQuAD and RACE.
+    numbers = [f"{k}={x}" for k, x in settings.items() if type(x) is int]
+    facts["settings"] = ", ".join(numbers)
+  holder = "a TF1 checkpoint" if target == "tf1" else "a Hugging Face folder"
+  checkpoint.notes += [
+    f"{holder} cannot hold the {name}: {value}."
+    for name, value in facts.items()
+    if value
+  ]
   if checkpoint.task and checkpoint.folder and not has_results:
     run = trained_run.read(checkpoint.folder)
     if run.thresholds:

@@ -215,6 +215,13 @@ def test_a_converted_run_is_served_like_the_run(
   is_dropped = task == "squad_v2"  # Its head, so its threshold is no loss.
   assert (report["head"] == "none") == is_dropped
   assert not any("null_score" in note for note in report["notes"])
+  lengths = [f"{k}={x}" for k, x in settings.items() if k != "threshold"]
+  lost = [f"a TF1 checkpoint cannot hold the settings: {', '.join(lengths)}."]
+  found = conversion.convert("tf1", run, str(tmp_path / "tf1"))["notes"]
+  assert [x for x in found if "settings" in x] == (lost if lengths else [])
+  assert any("settings" in x for x in report["notes"]) == (
+    bool(lengths) and not is_dropped
+  )
   encoder = str(tmp_path / "encoder")
   conversion.convert("official_albert", run, encoder, head="none")
   assert albert.load(encoder).kind == "encoder"

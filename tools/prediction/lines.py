@@ -2,7 +2,7 @@
 
 Rows come one at a time from tables (tasks/common/rows.py), from files with one
 text per line, or from the command line. Predictions are a table or JSON lines,
-with the fields of `tasks.answer_fields`; docs/finetuning.md, "Predicting",
+with the fields of `tasks.answer_fields`; docs/finetuning.md, "Prediction",
 describes them.
 
 A cell of a table cannot contain tabs and line breaks, so spaces replace them;

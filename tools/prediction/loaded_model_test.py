@@ -477,6 +477,10 @@ def test_mistakes_are_one_sentence(both):
       lambda: albert.load(exported.source.checkpoint, lower_case=False),
       "fixed lower_ca",
     ),
+    (
+      lambda: albert.load(exported.source.checkpoint, tokenizer=__file__),
+      "fixed tokenizer: leave it out",
+    ),
   )
   types = (
     (lambda: model.embed([3]), r"texts\[0\] is 3, but must be a str"),

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import dataclasses
 import inspect
+import itertools
 import os
 import pathlib
 import pydoc
@@ -50,6 +51,22 @@ def test_targets_of_links_exist(path):
     assert target.exists(), link
     if anchor:
       assert anchor in _anchors(target), link
+
+
+def test_pages_that_code_names_exist():
+  found = set()
+  folders = ("official_albert", "tasks", "tfrecords", "tools")
+  for path in itertools.chain(*((_ROOT / x).rglob("*.py") for x in folders)):
+    # Of comments and docstrings on several lines.
+    text = re.sub(r"\s+#?\s*", " ", _text(path))
+    found |= {*re.findall(r'\b(docs/\w[\w/]*\.\w+)(?:, "([^"]+)")?', text)}
+  # It is of another project.
+  found.remove(("docs/models_metadata.md", ""))
+  assert len(found) > 20
+  for name, section in sorted(found):
+    page = _ROOT / name
+    assert page.exists(), name
+    assert not section or f"# {section}\n" in _text(page), (name, section)
 
 
 def test_tables_and_pictures_are_those_of_the_numbers():
