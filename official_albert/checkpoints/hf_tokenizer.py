@@ -144,13 +144,18 @@ def normalizers(
 
   marks = _characters(lambda char: unicodedata.combining(char) > 0)
   dropped = _characters(is_dropped)
+  spec = model.normalizer_spec
+  has_prefix = spec.add_dummy_prefix
+  # Otherwise, a space at the start would become one.
+  at_start = [] if has_prefix else [_replace("^ ", "")]
   steps = [
     _replace(f"{_characters(str.isspace)}+", " "),
     _replace(" $", ""),
+    *at_start,
     *([] if rules.keep_accents else [{"type": "NFKD"}]),
     # If the first character is removed, the text no longer counts as the first
     # part, so a space replaces it.
-    *([_replace(f"^{dropped}+", " ")] if dropped else []),
+    *([_replace(f"^{dropped}+", " " * has_prefix)] if dropped else []),
     *([] if rules.keep_accents else [_replace(f"{marks}+", "")]),
   ]
   if rules.lower_case:
@@ -159,12 +164,11 @@ def normalizers(
     # The model composes Hangul syllables. Precompiled does not, as it looks at
     # three bytes at a time. After NFKD, NFC is enough.
     steps.append({"type": "NFKC" if rules.keep_accents else "NFC"})
-  spec = model.normalizer_spec
   if spec.precompiled_charsmap:
     charsmap = base64.b64encode(spec.precompiled_charsmap).decode("ascii")
     steps.append({"type": "Precompiled", "precompiled_charsmap": charsmap})
   if spec.remove_extra_whitespaces:
-    steps += [_replace(" {2,}", " "), _replace(" $", "")]
+    steps += [_replace(" {2,}", " "), _replace(" $", ""), *at_start]
   return steps
 
 

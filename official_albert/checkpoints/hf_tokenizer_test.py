@@ -130,6 +130,18 @@ def test_sentencepiece_gives_the_same_ids(
   _check_ids(folder, ours, texts)
 
 
+def test_no_prefix_gives_the_same_ids(model, tmp_path):
+  """Neither spaces nor characters that are removed begin a word."""
+  path = tmp_path / "no_prefix.model"
+  values = sentencepiece_model_pb2.ModelProto.FromString(model.read_bytes())
+  values.normalizer_spec.add_dummy_prefix = False
+  path.write_bytes(values.SerializeToString())
+  _written(tmp_path / "out", path, "sentencepiece")
+  ours = tokenization.SentencePieceTokenizer(str(path))
+  letters = [*_LINES[0], *"   \u0301\u200b\u3000"]
+  _check_ids(tmp_path / "out", ours, _wild(letters))
+
+
 def test_special_pieces_in_text(model, tmp_path):
   values = _written(tmp_path / "out", model, "sentencepiece", True)
   special = [token["content"] for token in values["added_tokens"]]
