@@ -160,6 +160,11 @@ def check_head(path: str, head: bytes) -> None:
       f"{path} is no UTF-8 text (it begins with {head[:8]!r}): unpack it, "
       "extract its text, or convert it, for example with iconv."
     )
+  if b"\n" not in head and b"\r" in head.rstrip():
+    raise ValueError(
+      f"{path} ends lines by carriage returns alone, which are spaces here: "
+      "convert them, for example with tr '\\r' '\\n'."
+    )
   if _MARKUP.match(head.removeprefix(_BYTE_ORDER_MARK).lstrip()):
     raise ValueError(
       f"{path} is XML or HTML: extract its text; for a dump of Wikipedia, use "

@@ -150,7 +150,7 @@ def test_csv(tmp_path):
       'text,b\n1,2\n"one,2\n3,4\n',
       "line 3: the row that begins here is not CSV (unexpected end of data)",
     ),
-    ("a.csv", "text,b\rone,1\rtwo,2\r", "a.csv, line 1: the row that begins"),
+    ("a.csv", "text,b\rone,1\rtwo,2\r", "a.csv ends lines by carriage"),
     ("a.csv", b"text,b\nok,1\ncaf\xe9,2\n", "a.csv, line 3 is not UTF-8"),
     ("a.jsonl", '{"text": "a"}\n{"text"\n', "line 2 is not a JSON object (Exp"),
     ("a.json", '[\n{"text": "a"}\n]', "line 1 is not a JSON object (Exp"),

@@ -145,7 +145,7 @@ def _spans(*spans):
   [
     ("a.conll", "a b O\nc O\n", "line 2 has another number.*2 instead of 3"),
     ("a.conll", "a\tB-x\nb\t\n", "line 2 has an empty word or tag"),
-    ("a.conll", "a O\rb O\r", "line 1 has .* a carriage return in it"),
+    ("a.conll", "a O\rb O\n", "line 1 has .* a carriage return in it"),
     ("a.conll", "", "is empty"),
     ("a.jsonl", "\n", "has no rows"),
     ("a.conllu", "1 a\n", "line 1: there is no other column 'label'"),
