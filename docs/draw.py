@@ -101,7 +101,8 @@ def _records_from_text() -> _Table:
 def _recipes() -> _Table:
   rows = []
   for recipe in recipes.RECIPES.values():
-    # The page describes those for eight GPUs; the last is as small_budget.
+    # The page describes those for eight GPUs; that of the quickstart is on the
+    # page of its results.
     if recipe.tpu or recipe.name.endswith(("_gpu_8", "quickstart")):
       continue
     flags = recipe.flags

@@ -55,10 +55,10 @@ def read_dataset(
   Deviation: the original drops the last partial batch of an evaluation.
 
   >>> from official_albert.tfrecords import reader
-  >>> batches = reader.read_dataset("quickstart/records", "train", 3)
+  >>> batches = reader.read_dataset("quickstart/records/64", "train", 3)
   >>> batch = next(iter(batches))
   >>> batch["input_ids"].shape, batch["masked_lm_ids"].shape
-  (TensorShape([3, 32]), TensorShape([3, 4]))
+  (TensorShape([3, 64]), TensorShape([3, 4]))
 
   `manifest` is that of the folder, if its shards have been checked. `transform`
   is called with the features of a batch and the position <int64>[] of its first

@@ -194,11 +194,11 @@ def read_manifest(directory: str) -> Manifest:
   """Reads and checks `dataset.json`.
 
   >>> from official_albert import tfrecords
-  >>> manifest = tfrecords.read_manifest("quickstart/records")
+  >>> manifest = tfrecords.read_manifest("quickstart/records/64")
   >>> manifest.split("train").shards[0].file
   'train-00000-of-00003.tfrecord'
   >>> manifest.features[0]
-  Feature(name='input_ids', dtype='int64', shape=(32,))
+  Feature(name='input_ids', dtype='int64', shape=(64,))
 
   Raises:
     FileNotFoundError: the folder or its manifest does not exist.

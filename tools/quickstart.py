@@ -38,7 +38,7 @@ _OUTPUT_DIR = path_flags.define(
   "output_dir", "quickstart", "Folder for everything that is written."
 )
 _TRAINING_MINUTES = flags.DEFINE_float(
-  "training_minutes", 8.5, "Minutes to train, by measured speed.", 0.1, 1e6
+  "training_minutes", 6.8, "Minutes to train, by measured speed.", 0.1, 1e6
 )
 _TRAIN_STEPS = flags.DEFINE_integer(
   "num_train_steps", 0, "Updates; 0: those of --training_minutes.", 0
@@ -51,6 +51,12 @@ _SEED = flags.DEFINE_integer(
 )
 
 _RECIPE = recipes.get_recipe("quickstart")
+# Of the phases: the updates, of which only the shares count, and the batches.
+_PHASES, _BATCHES = (
+  [int(x) for x in str(_RECIPE.settings[name]).split(",")]
+  for name in ("phase_steps", "train_batch_size")
+)
+_MEASURED_STEPS = 75  # Of each phase, in loops of 25.
 _SENTENCES = (
   "Returns a [MASK] with the same shape as the input.",
   "If the file does not [MASK], an exception is raised.",
@@ -98,27 +104,43 @@ def make_data(folder: str, records: str) -> None:
     vocab_size=_VOCAB_SIZE.value,
     result=model_file,
   )
-  tool(
-    "create_pretraining_data",
-    input_files=text,
-    output_dir=records,
-    spm_model_file=model_file,
-    **_RECIPE.data,
-    num_workers=machine.cpu_count(),
-    random_seed=_SEED.value,
-    result=os.path.join(records, tfrecords.MANIFEST_FILE),
-  )
+  for length in sorted({*_RECIPE.lengths}):
+    of_length = records_of(records, length)
+    tool(
+      "create_pretraining_data",
+      input_files=text,
+      output_dir=of_length,
+      spm_model_file=model_file,
+      **{**_RECIPE.data, "max_seq_length": length},
+      num_workers=machine.cpu_count(),
+      random_seed=_SEED.value,
+      result=os.path.join(of_length, tfrecords.MANIFEST_FILE),
+    )
 
 
-def train(records: str, folder: str, steps: int, **given: Any) -> None:
-  """Starts or resumes pretraining in `folder`."""
+def records_of(records: str, length: int) -> str:
+  """Returns the folder of the records of a length."""
+  return os.path.join(records, str(length))
+
+
+def in_phases(steps: int) -> list[int]:
+  """Divides the updates between the phases, at least one for each."""
+  later = [max(1, steps * x // sum(_PHASES)) for x in _PHASES[1:]]
+  return [steps - sum(later), *later]
+
+
+def train(records: str, folder: str, phases: list[int], **given: Any) -> None:
+  """Starts or resumes pretraining in `folder`, with steps for each phase."""
+  folders = [records_of(records, length) for length in _RECIPE.lengths]
   tool(
     "run_pretraining",
     recipe=_RECIPE.name,
-    input_dir=records,
+    input_dir=",".join(folders),
+    eval_input_dir=folders[-1],
     model_dir=folder,
-    num_train_steps=steps,
-    num_warmup_steps=steps // 10,
+    phase_steps=",".join(map(str, phases)),
+    num_train_steps=sum(phases),
+    num_warmup_steps=sum(phases) // 10,
     random_seed=_SEED.value,
     **given,
   )
@@ -126,13 +148,17 @@ def train(records: str, folder: str, steps: int, **given: Any) -> None:
 
 def steps_that_fit(records: str, folder: str, minutes: float) -> int:
   """Returns the number of updates in `minutes`, measured in `folder`."""
-  # The speed is the median of ten loops.
-  train(records, folder, 250, steps_per_loop=25)
-  log = run_logs.read_metrics(folder, "train")[1:]  # The first one compiles.
-  speed = statistics.median(loop["sequences_per_second"] for loop in log)
-  rate = speed / _RECIPE.batch
-  steps = max(100, int(rate * minutes * 60) // 100 * 100)
-  about = f"{rate:.1f} steps/s: {minutes:g} minutes are {steps:,} steps"
+  few = [_MEASURED_STEPS] * len(_PHASES)
+  train(records, folder, few, steps_per_loop=25, eval_steps=0)
+  log = run_logs.read_metrics(folder, "train")
+  seconds = 0.0  # Of an update, on average.
+  for i, (part, batch) in enumerate(zip(_PHASES, _BATCHES)):
+    # The first loop compiles.
+    loops = [x for x in log if i < x["step"] / _MEASURED_STEPS <= i + 1][1:]
+    speed = statistics.median(x["sequences_per_second"] for x in loops)
+    seconds += part / sum(_PHASES) * batch / speed
+  steps = max(100, int(60 * minutes / seconds) // 100 * 100)
+  about = f"{1 / seconds:.1f} steps/s: {minutes:g} minutes are {steps:,} steps"
   print(about, flush=True)
   return steps
 
@@ -153,7 +179,7 @@ def export(run_dir: str, saved_model: str) -> None:
 
 def report(records: str, run_dir: str, curves: str) -> None:
   """Draws the curves and prints the held-out results."""
-  data = tfrecords.read_manifest(records)
+  data = tfrecords.read_manifest(records_of(records, _RECIPE.lengths[-1]))
   entropy: Any = data.split("train").statistics["unigram_entropy_nats"]
   plot.plot_curves(run_dir, curves, entropy)
   last = run_logs.read_metrics(run_dir, "eval")[-1]
@@ -174,6 +200,11 @@ def main(_) -> None:
   start = time.monotonic()
   if _INPUT_FILES.value:
     data_lib.find_files(_INPUT_FILES.value)
+  if 0 < _TRAIN_STEPS.value < len(_PHASES):
+    raise ValueError(
+      f"--num_train_steps={_TRAIN_STEPS.value} is less than the "
+      f"{len(_PHASES)} phases of the training: give more, or 0."
+    )
   folder = _OUTPUT_DIR.value
   files.make_folder(folder)
   names = ("records", "run", "saved_model", "curves.png", "measurement")
@@ -183,9 +214,9 @@ def main(_) -> None:
   make_data(folder, records)
   minutes = _TRAINING_MINUTES.value
   steps = _TRAIN_STEPS.value or steps_that_fit(records, measurement, minutes)
-  every = -(-steps // 12)
+  every, phases = -(-steps // 12), in_phases(steps)
   train(
-    *(records, run_dir, steps), eval_steps=every, save_checkpoints_steps=every
+    *(records, run_dir, phases), eval_steps=every, save_checkpoints_steps=every
   )
   export(run_dir, saved_model)
   report(records, run_dir, curves)

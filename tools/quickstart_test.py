@@ -67,18 +67,27 @@ def test_a_failing_step_stops_with_advice(tmp_path):
 
 def test_the_steps_are_those_of_the_measured_speed(tmp_path, monkeypatch):
   monkeypatch.setattr(quickstart, "train", lambda *unused, **more: None)
-  # 10 updates of 32 sequences a second; the first loop compiles.
+  # Updates of 0.1, 0.2 and 0.3 s in the phases, whose first loops compile.
   log = [
     {"kind": "train", "step": step, "sequences_per_second": speed}
-    for step, speed in ((25, 9.0), (50, 320.0), (75, 320.0))
+    for phase, (batch, seconds) in enumerate(((64, 0.1), (64, 0.2), (42, 0.3)))
+    for step, speed in (
+      (75 * phase + 25, 9.0),
+      (75 * phase + 50, batch / seconds),
+      (75 * phase + 75, batch / seconds),
+    )
   ]
   text = "".join(json.dumps(record) + "\n" for record in log)
   (tmp_path / "metrics.jsonl").write_text(text)
-  assert quickstart.steps_that_fit("", str(tmp_path), 8.5) == 5100
+  # Half of the updates are in the first phase, a tenth is in the last.
+  assert quickstart.steps_that_fit("", str(tmp_path), 8.5) == 3100
+  assert quickstart.in_phases(3100) == [1550, 1240, 310]
+  assert quickstart.in_phases(12) == [7, 4, 1]
 
 
 _WRONG = (
   ("--input_files=nope*.txt", "no input file matches 'nope*.txt'"),
+  ("--num_train_steps=2", "--num_train_steps=2 is less than the 3 phases"),
   ("--training_minutes=nan", "--training_minutes=nan is not a number;", 2),
   ("--training_minutes=0", "--training_minutes=0: ", 2),
   ("--training_minutes=-3", "--training_minutes=-3: ", 2),

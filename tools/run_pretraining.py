@@ -135,6 +135,7 @@ if __name__ == "__main__":
   command_line.parse(apply_recipe)
 
 from official_albert import checkpoints, distribution, modeling, training
+from official_albert.tasks.pretraining import phases
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.inspection import plot
 
@@ -172,7 +173,7 @@ def make_tasks(num_phases: int, start: str, **of_training: Any):
   config = config.at_depth(_NUM_HIDDEN_LAYERS.value or config.num_hidden_layers)
   config = training_flags.with_adapters(config)
   options = {flag.name: flag.value for flag in _OF_TASK} | of_training
-  return task_lib.make_tasks(
+  return phases.make_tasks(
     config,
     folders,
     training_flags.RANDOM_SEED.value,

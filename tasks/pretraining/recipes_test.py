@@ -18,7 +18,7 @@ def test_settings_are_consistent(recipe):
   settings = {k: v for k, v in recipe.settings.items() if k in names}
   # Refuses steps, warm-up, optimizer, batch and micro-batches that conflict.
   config = training.TrainConfig("unused", seed=recipe.seed, **settings)
-  is_small = recipe.name in ("small_budget", "quickstart")
+  is_small = recipe.name == "small_budget"
   rate = 0.003 if is_small else 0.00176 * (recipe.batch / 4096) ** 0.5
   assert config.learning_rate == pytest.approx(rate)
   assert config.num_warmup_steps == (
@@ -60,13 +60,17 @@ def test_the_papers_setting(size):
   assert wanted.items() <= recipe.data.items()
 
 
-def test_a_recipe_with_phases():
-  recipe = recipes.get_recipe("h100_10min")
+@pytest.mark.parametrize(
+  "name, tokens, batch", [("h100_10min", 32_768, 512), ("quickstart", 4096, 64)]
+)
+def test_a_recipe_with_phases(name, tokens, batch):
+  recipe = recipes.get_recipe(name)
   lists = {
     name: [*map(float, str(value).split(","))]
     for name, value in recipe.settings.items()
     if name.startswith(("phase_", "train_batch", "masked_"))
   }
+  shares = lists.pop("masked_lm_prob")
   assert {len(x) for x in lists.values()} == {len(recipe.lengths)}
   assert sum(lists["phase_steps"]) == recipe.settings["num_train_steps"]
   assert 10 * recipe.settings["num_warmup_steps"] == sum(lists["phase_steps"])
@@ -74,14 +78,13 @@ def test_a_recipe_with_phases():
   # Short sequences, few layers and many masks come first.
   for values in (recipe.lengths, lists["phase_layers"]):
     assert [*values] == sorted(values)
-  assert lists["masked_lm_prob"] == sorted(lists["masked_lm_prob"])[::-1]
-  # An update has as many tokens in each phase.
-  assert {a * b for a, b in zip(recipe.lengths, lists["train_batch_size"])} == {
-    32_768
-  }
+  assert shares == sorted(shares)[::-1] and len(shares) in (1, 3)
+  # An update has about as many tokens in each phase.
+  for length, size in zip(recipe.lengths, lists["train_batch_size"]):
+    assert length * size == pytest.approx(tokens, rel=0.02)
   model = modeling.PRESETS[recipe.preset]
   assert lists["phase_layers"][-1] == model.num_hidden_layers
-  assert recipe.batch == 512
+  assert recipe.batch == batch
 
 
 def test_an_unknown_name_lists_all():

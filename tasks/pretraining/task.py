@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import itertools
-from typing import Any, Mapping, Optional, Sequence
+from typing import Any, Mapping, Optional
 
 import tensorflow as tf
 
@@ -73,7 +72,7 @@ class PretrainingTask:
     self.manifest = self._eval_manifest = _fitting_manifest(config, input_dir)
     if eval_input_dir:
       self._eval_manifest = _fitting_manifest(config, eval_input_dir)
-      _check_same_kind(self.manifest, self._eval_manifest, eval_input_dir)
+      check_same_kind(self.manifest, self._eval_manifest, eval_input_dir)
     heldout = self._eval_manifest.splits.get("heldout")
     self._eval_split = "heldout" if heldout and heldout.records else "train"
     if self._eval_split == "train" and not eval_input_dir:
@@ -244,7 +243,7 @@ def _sentence_pair(manifest: tfrecords.Manifest) -> str:
   return manifest.settings.get("sentence_pair", "sop")
 
 
-def _check_same_kind(
+def check_same_kind(
   first: tfrecords.Manifest, other: tfrecords.Manifest, other_dir: str
 ) -> None:
   """Checks that one model can use both datasets."""
@@ -321,58 +320,3 @@ def losses(
       logits, labels, weights
     )
   return totals, metrics
-
-
-def make_tasks(
-  config: modeling.AlbertConfig,
-  input_dirs: Sequence[str],
-  seed: int,
-  eval_input_dirs: Sequence[str] = (),
-  mask_shares: Sequence[float] = (0.0,),
-  layers: Sequence[int] = (0,),
-  shift_positions: bool = False,
-  **options: Any,
-) -> list[PretrainingTask]:
-  """Makes a task for each phase of a run and checks all of their data.
-
-  The cost of attention grows with the square of the length, so BERT (arXiv
-  1810.04805, appendix A.2) spends 90% of its steps on 128 tokens and the rest
-  on 512. There is no folder for evaluation, one for all phases, or one for
-  each. So it is with `mask_shares`, the `masked_lm_prob` of `PretrainingTask`,
-  and with `layers`, how many are applied, in evaluations too; 0 applies all.
-  `options` are further arguments of `PretrainingTask`.
-
-  With `shift_positions`, a phase of shorter sequences trains all positions of
-  the longest ones, because each batch begins at a random one (arXiv 2109.05644,
-  for which each sequence does). Else, later phases begin with random ones,
-  which weight decay has made small.
-  """
-  for name, values in {
-    "eval_input_dir": eval_input_dirs or ("",),
-    "masked_lm_prob": mask_shares,
-    "phase_layers": layers,
-  }.items():
-    if len(values) not in (1, len(input_dirs)):
-      raise ValueError(
-        f"{name} has {len(values)} values for {len(input_dirs)} phases: give "
-        "one for all, or one for each."
-      )
-  eval_dirs = itertools.cycle(eval_input_dirs or [""])
-  tasks = [
-    PretrainingTask(
-      config, folder, seed, eval_dir, masked_lm_prob=share, **options
-    )
-    for folder, eval_dir, share in zip(
-      input_dirs, eval_dirs, itertools.cycle(mask_shares)
-    )
-  ]
-  for task, depth in zip(tasks, itertools.cycle(layers)):
-    _check_same_kind(tasks[0].manifest, task.manifest, task.input_dir)
-    if depth:
-      config.at_depth(depth)  # Raises if the model cannot have it.
-      task.num_layers = depth
-  if shift_positions:
-    longest = max(task.tokens_per_example for task in tasks)
-    for task in tasks:
-      task.position_shift = longest - task.tokens_per_example
-  return tasks

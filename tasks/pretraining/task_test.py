@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from official_albert import tfrecords
-from official_albert.tasks.pretraining import record_rules
+from official_albert.tasks.pretraining import phases, record_rules
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.testing import toy_models
 from official_albert.tfrecords import reader_test
@@ -118,7 +118,7 @@ def held_out(task):
 
 
 def test_each_phase_has_its_data_and_its_evaluation(folders, tmp_path):
-  tasks = task_lib.make_tasks(CONFIG, folders, 3)
+  tasks = phases.make_tasks(CONFIG, folders, 3)
   assert [task.tokens_per_example for task in tasks] == [7, 13]
   assert tasks[0].flops_per_example < tasks[1].flops_per_example / 1.4
   assert [held_out(task) for task in tasks] == [[7] * 7, [13] * 7]
@@ -128,19 +128,19 @@ def test_each_phase_has_its_data_and_its_evaluation(folders, tmp_path):
   # Another folder for all evaluations, or one for each phase.
   whole = write_data(tmp_path / "whole", 9, {"train": 4})
   part = write_data(tmp_path / "part", 11, {"train": 4, "heldout": 1})
-  one = task_lib.make_tasks(CONFIG, folders, 3, [whole])
+  one = phases.make_tasks(CONFIG, folders, 3, [whole])
   assert [held_out(task) for task in one] == [[9] * 4] * 2
-  each = task_lib.make_tasks(CONFIG, folders, 3, [whole, part])
+  each = phases.make_tasks(CONFIG, folders, 3, [whole, part])
   assert [held_out(task) for task in each] == [[9] * 4, [11]]
   assert each[1].describe()["eval"]["input_dir"] == part
   with pytest.raises(ValueError, match="eval_input_dir has 3 values for 2"):
-    task_lib.make_tasks(CONFIG, folders, 3, [whole, part, part])
+    phases.make_tasks(CONFIG, folders, 3, [whole, part, part])
 
 
 def test_each_phase_has_its_masks_and_layers(unmasked, folders):
   path, config = unmasked
   deep = dataclasses.replace(config, num_hidden_layers=3)
-  first, last = task_lib.make_tasks(
+  first, last = phases.make_tasks(
     deep, [path, path], 3, mask_shares=[0.4, 0.2], layers=[1, 3]
   )
   sizes = [
@@ -159,15 +159,15 @@ def test_each_phase_has_its_masks_and_layers(unmasked, folders):
   assert losses[0] != losses[1]
   for name in ("mask_shares", "layers"):
     with pytest.raises(ValueError, match="has 3 values for 2 phases"):
-      task_lib.make_tasks(CONFIG, folders, 3, **{name: [0, 0, 0]})
+      phases.make_tasks(CONFIG, folders, 3, **{name: [0, 0, 0]})
   fixed = dataclasses.replace(CONFIG, num_hidden_layers=4, num_hidden_groups=2)
   with pytest.raises(ValueError, match="2 groups and 4 layers cannot have 3"):
-    task_lib.make_tasks(fixed, folders, 3, layers=[3, 4])
+    phases.make_tasks(fixed, folders, 3, layers=[3, 4])
 
 
 def test_phases_of_shorter_sequences_train_all_positions(folders):
-  first, last = task_lib.make_tasks(CONFIG, folders, 3, shift_positions=True)
-  (plain, _) = task_lib.make_tasks(CONFIG, folders, 3)
+  first, last = phases.make_tasks(CONFIG, folders, 3, shift_positions=True)
+  (plain, _) = phases.make_tasks(CONFIG, folders, 3)
   assert (plain.position_shift, first.position_shift) == (0, 6)
   assert last.position_shift == 0
   tf.keras.utils.set_random_seed(3)
@@ -201,8 +201,8 @@ def test_phases_of_shorter_sequences_train_all_positions(folders):
 def test_missing_held_out_examples_are_refused(folders, tmp_path, counts):
   bare = write_data(tmp_path / "bare", 9, counts)
   with pytest.raises(ValueError, match="no held-out .*--heldout_share above 0"):
-    task_lib.make_tasks(CONFIG, [folders[0], bare], 3)
-  task, _ = task_lib.make_tasks(CONFIG, [bare, bare], 3, [folders[1]])
+    phases.make_tasks(CONFIG, [folders[0], bare], 3)
+  task, _ = phases.make_tasks(CONFIG, [bare, bare], 3, [folders[1]])
   assert held_out(task) == [13] * 7
 
 
@@ -222,7 +222,7 @@ def test_phases_that_do_not_fit_are_refused(
   inputs = [*folders, folder] if place == "phase" else folders
   evals = [folder] if place == "eval" else []
   with pytest.raises(ValueError, match=message):
-    task_lib.make_tasks(CONFIG, inputs, 3, evals)
+    phases.make_tasks(CONFIG, inputs, 3, evals)
 
 
 @pytest.mark.parametrize("phase, split", [(0, "heldout"), (1, "train")])
@@ -231,7 +231,7 @@ def test_shards_of_all_phases_are_checked(folders, phase, split):
   with open(path, "ab") as file:
     file.write(b"x")
   with pytest.raises(ValueError, match=f"{split}-00000-of-00001.tfrecord has"):
-    task_lib.make_tasks(CONFIG, folders, 3)
+    phases.make_tasks(CONFIG, folders, 3)
 
 
 def test_each_epoch_has_the_same_texts_with_other_masks(unmasked):

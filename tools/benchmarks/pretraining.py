@@ -17,6 +17,7 @@ import tensorflow as tf
 
 from official_albert import files, machine, runs
 from official_albert.config import AlbertConfig
+from official_albert.tasks.pretraining import phases as phases_lib
 from official_albert.tasks.pretraining import task as task_lib
 from official_albert.tools.benchmarks import turns
 from official_albert.tools.benchmarks.peers import protocol
@@ -50,7 +51,7 @@ def run(benchmark: str, options: turns.Options) -> None:
     )
   shares, layers = settings["masked_lm_prob"], settings["phase_layers"] or "0"
   data = [os.path.basename(x["input_dir"]) for x in record["data"]["phases"]]
-  tasks = task_lib.make_tasks(
+  tasks = phases_lib.make_tasks(
     *(config, [f"{folder}/records/{x}" for x in data], settings["seed"]),
     mask_shares=shares if isinstance(shares, list) else [shares],
     layers=[int(x) for x in layers.split(",")],

@@ -3,7 +3,7 @@
 Examples run in a folder with toy models, made once:
 
     quickstart/run          a pretraining run, with its tokenizer
-    quickstart/records      the records that it could be pretrained on
+    quickstart/records/64   the records that it could be pretrained on
     stars                   a classifier of the labels neg and pos
     stars_export            its export
     squad, race, stsb       runs of these tasks
@@ -54,7 +54,7 @@ def models(tmp_path_factory) -> pathlib.Path:
   toy_runs.write_pretrained(str(quickstart / "run"))
   toy_runs.write_tokenizer(str(quickstart))
   toy_data.write_corpus(str(quickstart / "corpus.txt"))
-  toy_runs.write_records(str(quickstart), "records", 32, 0.1)
+  toy_runs.write_records(str(quickstart), "records/64", 64, 0.1)
   toy_runs.write_finetuned(
     str(folder / "stars"), "text_classification", ("neg", "pos")
   )

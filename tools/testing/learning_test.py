@@ -73,23 +73,30 @@ def test_masked_words_and_the_order_of_sentences_are_learned(tmp_path):
   assert last["sentence_order_loss"] < 0.25
 
 
-def test_a_tenth_of_the_quickstart_learns_real_text(tmp_path):
-  data = recipes.get_recipe("quickstart").data
-  data_flags = " ".join(f"--{name}={value}" for name, value in data.items())
+def test_a_part_of_the_quickstart_learns_real_text(tmp_path):
+  recipe = recipes.get_recipe("quickstart")
+  records = []
+  for length in sorted({*recipe.lengths}):
+    data = {**recipe.data, "max_seq_length": length, "output_dir": length}
+    flags = " ".join(f"--{name}={value}" for name, value in data.items())
+    records.append(
+      "create_pretraining_data --input_files=corpus.txt "
+      f"--spm_model_file=tokenizer.model {flags}"
+    )
   last = _evaluations(
     tmp_path,
     (
       "gather_corpus --output_file=corpus.txt",
       "train_vocabulary --input_files=corpus.txt --output_dir=. "
       "--vocab_size=8000",
-      "create_pretraining_data --input_files=corpus.txt --output_dir=records "
-      f"--spm_model_file=tokenizer.model {data_flags}",
-      "run_pretraining --recipe=quickstart --input_dir=records --model_dir=run "
-      "--num_train_steps=600 --num_warmup_steps=60 --eval_steps=600 "
-      "--save_checkpoints_steps=600",
+      *records,
+      "run_pretraining --recipe=quickstart --model_dir=run "
+      f"--input_dir={','.join(map(str, recipe.lengths))} --eval_input_dir="
+      f"{recipe.lengths[-1]} --phase_steps=200,160,40 --num_train_steps=400 "
+      "--num_warmup_steps=40 --eval_steps=0",
     ),
   )[-1]
-  # One seed gave 4.54 nats and 60%, and 5.39 and 48% without
+  # One seed gave 4.73 nats and 65%, and 5.49 and 55% without
   # --init_neighbor_attention.
-  assert last["masked_lm_loss"] < 4.75
-  assert last["sentence_order_accuracy"] > 0.55
+  assert last["masked_lm_loss"] < 5.0
+  assert last["sentence_order_accuracy"] > 0.58
