@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import re
 import sys
 import types
 from typing import Any, Callable
@@ -20,6 +19,8 @@ from typing import Any, Callable
 import numpy as np
 import torch
 import transformers
+
+from official_albert.tools.benchmarks.peers import huggingface
 
 _EVAL_BATCH = 64
 
@@ -130,15 +131,8 @@ def _embedding(x: Any) -> tuple[Any, Function, Function]:
 
 def _make_optimizer(x: Any, model: Any) -> tuple[Any, Any]:
   """Returns AdamW and the schedule of its rate."""
-  named = [y for y in model.named_parameters() if y[1].requires_grad]
-  is_plain = re.compile("bias|LayerNorm|layer_norm").search
-  groups: list[Any] = [
-    {"params": [y for name, y in named if not is_plain(name)]},
-    {"params": [y for name, y in named if is_plain(name)], "weight_decay": 0.0},
-  ]
-  optimizer = torch.optim.AdamW(
-    *(groups, x.learning_rate, (x.beta_1, x.beta_2), 1e-6, x.weight_decay)
-  )
+  named = {k: y for k, y in model.named_parameters() if y.requires_grad}
+  optimizer = huggingface.adamw(x, named)
   warmup, steps = x.num_warmup_steps, x.num_train_steps
   return optimizer, torch.optim.lr_scheduler.LambdaLR(
     optimizer, lambda step: step / warmup if step < warmup else 1 - step / steps

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from typing import Any, Mapping
@@ -61,6 +62,19 @@ def tensors(arrays, device: str):
     name: torch.from_numpy(value).to(device)
     for name, value in protocol.as_huggingface(arrays).items()
   }
+
+
+def adamw(settings: Any, named: Mapping[str, torch.nn.Parameter]) -> Any:
+  """Returns AdamW with the settings of a run, as in `training.optimization`."""
+  groups: list[dict[str, Any]] = [
+    {"params": []},
+    {"params": [], "weight_decay": 0.0},
+  ]
+  for name, parameter in named.items():
+    is_plain = bool(re.search("bias|LayerNorm|layer_norm", name))
+    groups[is_plain]["params"].append(parameter)
+  betas, decay = (settings.beta_1, settings.beta_2), settings.weight_decay
+  return torch.optim.AdamW(groups, settings.learning_rate, betas, 1e-6, decay)
 
 
 def make_model(

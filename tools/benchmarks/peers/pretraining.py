@@ -104,26 +104,15 @@ def main(text: str) -> None:
 
 def _make_optimizers(x: Any, model: Any) -> list[torch.optim.Optimizer]:
   """Returns AdamW and, for the matrices of the encoder, Muon if asked for."""
-  groups = collections.defaultdict(list)
-  for name, parameter in model.named_parameters():
-    is_matrix = ".encoder." in name and parameter.ndim == 2
-    kind = "muon" if x.optimizer == "muon" and is_matrix else "decayed"
-    if re.search("bias|LayerNorm|layer_norm", name):
-      kind = "plain"
-    groups[kind].append(parameter)
-  pair = [
-    {"params": groups["decayed"], "weight_decay": x.weight_decay},
-    {"params": groups["plain"], "weight_decay": 0.0},
-  ]
-  betas = (x.beta_1, x.beta_2)
-  optimizers = [torch.optim.AdamW(pair, betas=betas, eps=1e-6)]
-  if groups["muon"]:
-    # With the rate of AdamW, as here.
-    same = {"weight_decay": x.weight_decay, "adjust_lr_fn": "match_rms_adamw"}
-    optimizers.append(
-      torch.optim.Muon(groups["muon"], momentum=x.beta_1, **same)
-    )
-  return optimizers
+  named = dict(model.named_parameters())
+  if x.optimizer != "muon":
+    return [huggingface.adamw(x, named)]
+  is_matrix = {k: ".encoder." in k and y.ndim == 2 for k, y in named.items()}
+  matrices = [named.pop(name) for name in is_matrix if is_matrix[name]]
+  # With the rate of AdamW, as here.
+  same = {"weight_decay": x.weight_decay, "adjust_lr_fn": "match_rms_adamw"}
+  muon = torch.optim.Muon(matrices, momentum=x.beta_1, **same)
+  return [huggingface.adamw(x, named), muon]
 
 
 if __name__ == "__main__":
