@@ -29,8 +29,9 @@ T = TypeVar("T")
 class _Dense:
   """The weights of one or several dense layers of the same input.
 
-  In bfloat16, oneDNN multiplies faster by a transposed kernel: one sequence of
-  64 tokens takes a quarter less. In float32 it is the other way round.
+  In bfloat16, oneDNN multiplies by a transposed kernel in 0.6 to 1.0 times the
+  time (albert_base, 8 to 2,048 rows, one thread). In float32 it is the other
+  way round.
   """
 
   def __init__(self, dtype: tf.DType, *layers: Any):

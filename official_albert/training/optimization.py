@@ -227,7 +227,7 @@ class AdamW(AlbertOptimizer):
   >>> model.compile(optimizer=AdamW(3e-4), loss="mse")
 
   A `.keras` file has the settings, but no moments, so a loaded model continues
-  its training with new ones. `tf.train.Checkpoint` saves them.
+  its training with new ones. `.h5` files and `tf.train.Checkpoint` hold them.
   """
 
 

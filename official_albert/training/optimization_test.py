@@ -120,6 +120,18 @@ def test_updates_and_their_norms_equal_numpy(kind, corrected, decay):
     assert optimizer.norms() == pytest.approx(expected, rel=1e-4)
 
 
+@pytest.mark.parametrize("ending, count", [("keras", 0), ("h5", 4)])
+@pytest.mark.filterwarnings("ignore:You are saving your model as an HDF5")
+def test_files_of_keras_that_hold_moments(tmp_path, ending, count):
+  model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+  model.compile(optimization.AdamW(1e-2), "mse")
+  model.fit(np.ones([4, 3]), np.ones([4, 1]), verbose=0)
+  path = str(tmp_path / f"a.{ending}")
+  model.save(path)
+  _, *moments = tf.keras.models.load_model(path).optimizer.variables() or [0]
+  assert len([x for x in moments if x.numpy().any()]) == count
+
+
 @pytest.mark.parametrize(
   "sharing, count", [("all", 6), ("attention", 8), ("ffn", 10), ("none", 12)]
 )
