@@ -6,6 +6,11 @@ pooler. `fused_ops` holds matrix products and the element-wise chains between.
 """
 
 from official_albert.config import PRESETS, AlbertConfig, Pooling
+from official_albert.modeling.attention_program import (
+  attention_as,
+  attention_is_one_program,
+  computed_as,
+)
 from official_albert.modeling.classifier import (
   AlbertForSequenceClassification,
   AlbertForTokenClassification,
@@ -13,9 +18,6 @@ from official_albert.modeling.classifier import (
 from official_albert.modeling.factorized_embedding import FactorizedEmbedding
 from official_albert.modeling.fused_ops import (
   MASKED_SCORE,
-  attention_as,
-  attention_is_one_program,
-  computed_as,
   cross_entropy,
   plain_operations_only,
   where_products_round,
@@ -41,6 +43,7 @@ from official_albert.modeling.layers import (
   without_autograph,
 )
 from official_albert.modeling.model import AlbertModel, HeadModel, pool
+from official_albert.modeling.packing import without_padding
 from official_albert.modeling.shared_transformer_encoder import (
   SharedTransformerEncoder,
 )

@@ -52,7 +52,7 @@ _BACKWARD = {
 def missing(products: Sequence[tf.Tensor], heads: int) -> str:
   """Returns what is missing here for fused attention, "" if nothing is.
 
-  `products` are those of `fused_ops.attention`.
+  `products` are those of `attention_program.attention`.
   """
   version = tuple(int(x) for x in tf.__version__.split(".")[:2])
   if version < _OLDEST_TENSORFLOW:

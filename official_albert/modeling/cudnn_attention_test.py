@@ -21,7 +21,7 @@ from google.protobuf import (
 )
 
 from official_albert import modeling
-from official_albert.modeling import cudnn_attention, fused_ops
+from official_albert.modeling import attention_program, cudnn_attention
 
 B, S, T, N, D = 2, 24, 40, 3, 16
 _JAX = json.loads(
@@ -207,12 +207,12 @@ def test_a_warning_says_why_attention_is_not_fused(monkeypatch):
   x = [tf.ones([B, 3, 6])], [tf.zeros([6])], tf.ones([B, 3], tf.int32), 1
   found = []
   for kind in ("compiled", "fused"):
-    with fused_ops.attention_as(kind):
+    with attention_program.attention_as(kind):
       if kind == "fused":
         with pytest.warns(UserWarning, match="'fused' needs a card"):
-          found.append(fused_ops.attention(*x))
+          found.append(attention_program.attention(*x))
       else:
-        found.append(fused_ops.attention(*x))
+        found.append(attention_program.attention(*x))
   np.testing.assert_array_equal(*found)
 
 

@@ -18,15 +18,13 @@ import contextlib
 import contextvars
 import functools
 import math
-import warnings
 from concurrent import futures
-from typing import Any, Callable, Iterator, Optional, Sequence
+from typing import Any, Callable, Iterator, Optional
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
-from official_albert.modeling import cudnn_attention
-from official_albert.train_config import TrainConfig
+# No public name tells whether XLA will compile what is being traced.
+from tensorflow.python.ops import control_flow_util
 
 # Added to the scores of padding. exp(-10000) is exactly 0 in float32, so
 # padding does not change any row that has at least one token.
@@ -37,11 +35,11 @@ _SQRT_HALF = math.sqrt(0.5)
 
 _PLAIN_OPERATIONS = contextvars.ContextVar("plain_operations", default=False)
 _COMPILES = contextvars.ContextVar("compiles", default=True)
-_ATTENTION = contextvars.ContextVar("attention", default="plain")
 
 
 @contextlib.contextmanager
-def _within(mode: contextvars.ContextVar, value: Any) -> Iterator[None]:
+def within(mode: contextvars.ContextVar, value: Any) -> Iterator[None]:
+  """Sets a variable in this context or decorated function."""
   token = mode.set(value)
   try:
     yield
@@ -56,7 +54,7 @@ def plain_operations_only() -> contextlib.AbstractContextManager:
   the graph twice or with a persistent tape. Values and gradients are the same
   but take more operations.
   """
-  return _within(_PLAIN_OPERATIONS, True)
+  return within(_PLAIN_OPERATIONS, True)
 
 
 def without_compilation() -> Any:
@@ -65,41 +63,32 @@ def without_compilation() -> Any:
   That is for devices that XLA cannot compile for. The results are the same, but
   training takes longer, see ARCHITECTURE.md.
   """
-  return _within(_COMPILES, False)
+  return within(_COMPILES, False)
 
 
-def attention_as(kind: str) -> Any:
-  """Computes attention so in this context or decorated function.
-
-  `kind` is one of `train_config.ATTENTIONS`. Values and gradients are the same
-  but for rounding.
-  """
-  return _within(_ATTENTION, kind)
-
-
-def computed_as(config: TrainConfig) -> Any:
-  """Computes as the settings say in this context or decorated function.
-
-  Decorate what replicas run, because their threads do not inherit the context.
-  """
-  if not config.compile_chains:
-    return without_compilation()
-  return attention_as(config.attention)
-
-
-def attention_is_one_program() -> bool:
-  """Returns whether to call `attention`; see `attention_as`."""
-  return _ATTENTION.get() != "plain" and _uses_xla(True)
-
-
-def _on_tpu() -> bool:
+def on_tpu() -> bool:
+  """Returns whether the current strategy is that of TPUs."""
   return isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy)
 
 
-def _uses_xla(compiled: bool) -> bool:
+def compiled_as_a_whole() -> bool:
+  """Returns whether XLA, but not that of a TPU, compiles the traced function.
+
+  The gradient of a function inside it would get axes and permutations from the
+  function as tensors. XLA for CPUs and GPUs wants to know their values, takes
+  all inputs of the function as constants too, and compiles anew for each batch.
+  """
+  if on_tpu():
+    return False
+  graph = tf.compat.v1.get_default_graph()
+  return control_flow_util.GraphOrParentsInXlaContext(graph)
+
+
+def uses_xla(compiled: bool) -> bool:
+  """Returns whether XLA compiles the chains here, if that is requested."""
   # On TPUs the whole step is compiled, and compilations cannot be nested.
   plain = _PLAIN_OPERATIONS.get() or not _COMPILES.get()
-  return compiled and not plain and not _on_tpu()
+  return compiled and not plain and not on_tpu()
 
 
 @functools.cache
@@ -111,9 +100,9 @@ def _compiled(function: Callable) -> Callable:
 atexit.register(_compiled.cache_clear)
 
 
-def _run(function: Callable, compiled: bool, *arguments: Any) -> Any:
+def run(function: Callable, compiled: bool, *arguments: Any) -> Any:
   """Calls `function`, compiled by XLA if requested and possible."""
-  if _uses_xla(compiled):
+  if uses_xla(compiled):
     function = _compiled(function)
   return function(*arguments)
 
@@ -157,7 +146,7 @@ def where_products_round(exact: Callable, wide: Callable) -> Any:
     # with another kernel than the graph.
     rounds = _probe(tf.cast(tf.timestamp() > 0, tf.bfloat16))
     return tf.cond(rounds, exact, wide)
-  on_cpu = not (_on_tpu() or tf.config.list_logical_devices("GPU"))
+  on_cpu = not (on_tpu() or tf.config.list_logical_devices("GPU"))
   return wide() if on_cpu and not _cpu_rounds_products() else exact()
 
 
@@ -215,7 +204,7 @@ def column_sums(x: tf.Tensor, compiled: bool = False) -> tf.Tensor:
   chain, because XLA would sum the columns one by one.
   """
   x = tf.reshape(x, [-1, x.shape[-1]])
-  if not _uses_xla(compiled):
+  if not uses_xla(compiled):
     return tf.reduce_sum(_widened(x), axis=0)
   if x.dtype != tf.bfloat16:
     return tf.raw_ops.BiasAddGrad(out_backprop=_widened(x))
@@ -234,20 +223,20 @@ def shared_kernel(
   """
   if kernel.dtype == dtype:
     return [kernel] * uses
-  if not _uses_xla(compiled):
+  if not uses_xla(compiled):
     return [tf.cast(kernel, dtype) for _ in range(uses)]
 
   @tf.custom_gradient
   def chain(kernel):
     cast = tf.cast(kernel, dtype)
     return [tf.identity(cast) for _ in range(uses)], (
-      lambda *gradients: _run(_sum_in_float32, True, *gradients)
+      lambda *gradients: run(_sum_in_float32, True, *gradients)
     )
 
   return chain(kernel)
 
 
-def _sums_for(weight, x, compiled):
+def sums_for(weight: tf.Tensor, x: tf.Tensor, compiled: bool) -> tf.Tensor:
   """Returns `column_sums` as the gradient of a weight."""
   return tf.cast(column_sums(x, compiled), weight.dtype)
 
@@ -309,10 +298,10 @@ def gelu(
   @_with_gradient
   def chain(*_):
     def gradient(dy):
-      dx = _run(_gelu_gradient, compiled, x, bias, dy)
-      return [dx] if bias is None else [dx, _sums_for(bias, dx, compiled)]
+      dx = run(_gelu_gradient, compiled, x, bias, dy)
+      return [dx] if bias is None else [dx, sums_for(bias, dx, compiled)]
 
-    return _run(_gelu, compiled, x, bias), gradient
+    return run(_gelu, compiled, x, bias), gradient
 
   return chain(*([x] if bias is None else [x, bias]))
 
@@ -357,19 +346,19 @@ def add_layer_norm(
 
   @_with_gradient
   def chain(*_):
-    y, mean, scale = _run(
+    y, mean, scale = run(
       _add_layer_norm, compiled, x, bias, residual, gamma, beta, epsilon
     )
 
     def gradient(dy):
-      dx, dy_times_y = _run(
+      dx, dy_times_y = run(
         _add_layer_norm_gradient,
         *(compiled, x, bias, residual, gamma, mean, scale, dy),
       )
       terms = (gamma, dy_times_y), (beta, dy)
-      gradients = [dx, *(_sums_for(w, d, compiled) for w, d in terms)]
+      gradients = [dx, *(sums_for(w, d, compiled) for w, d in terms)]
       if bias is not None:
-        gradients.append(_sums_for(bias, dx, compiled))
+        gradients.append(sums_for(bias, dx, compiled))
       if residual is not None:
         gradients.append(dx)
       return gradients
@@ -402,9 +391,9 @@ def split_heads(
     def gradient(*gradients):
       # Not compiled, because XLA is five times slower at this transpose.
       dx = tf.concat([merge_heads(dy) for dy in gradients], axis=-1)
-      return dx, _sums_for(bias, dx, compiled)
+      return dx, sums_for(bias, dx, compiled)
 
-    return _run(_split_heads, compiled, x, bias, parts, heads), gradient
+    return run(_split_heads, compiled, x, bias, parts, heads), gradient
 
   return tuple(chain(x, bias))
 
@@ -415,7 +404,18 @@ def merge_heads(x: tf.Tensor) -> tf.Tensor:
   return tf.reshape(y, [*tf.unstack(tf.shape(y)[:2]), x.shape[1] * x.shape[3]])
 
 
-def _masked_softmax(scores, mask, scale, dtype=None, sizes=None):
+def masked_softmax(
+  scores: tf.Tensor,
+  mask: tf.Tensor,
+  scale: float,
+  dtype: Optional[tf.DType] = None,
+  sizes: Optional[tf.Tensor] = None,
+) -> tf.Tensor:
+  """Returns softmax(scale * scores) over tokens, <float>[B, N, S, T].
+
+  It is computed in `dtype`, by default a wide one. `mask` is <int32>[B, T], and
+  `sizes` <int32>[4] are those of the scores, if known.
+  """
   dtype = dtype or wide(scores.dtype)
   # TFLite does not support mask[:, None, None] with an unknown length.
   padding = tf.expand_dims(tf.expand_dims(1 - mask, 1), 1)  # [B, 1, 1, T]
@@ -428,7 +428,10 @@ def _masked_softmax(scores, mask, scale, dtype=None, sizes=None):
   return tf.reshape(tf.cast(probs, scores.dtype), sizes)  # [B, N, S, T]
 
 
-def _attention_probs_gradient(probs, dy, scale):
+def attention_probs_gradient(
+  probs: tf.Tensor, dy: tf.Tensor, scale: float
+) -> tf.Tensor:
+  """Returns the gradient of `masked_softmax` to the scores."""
   p, dy = _widened(probs), _widened(dy)
   total = tf.reduce_sum(p * dy, axis=-1, keepdims=True)
   return tf.cast(scale * p * (dy - total), probs.dtype)
@@ -447,152 +450,24 @@ def attention_probs(
   @_with_gradient
   def chain(q, k):
     scores = product(q, k, transpose_b=True)  # [B, N, S, T]
-    xla = _uses_xla(compiled)
+    xla = uses_xla(compiled)
     if xla and tf.config.list_physical_devices("GPU"):
-      probs = _run(_masked_softmax, True, scores, mask, scale)
+      probs = run(masked_softmax, True, scores, mask, scale)
     else:
       # On CPUs, oneDNN fuses product, scale and mask into one operation that
       # rounds once, if nothing else needs the product, not even its sizes. Its
       # softmax computes in float32.
       sizes = tf.concat([tf.shape(q)[:3], tf.shape(k)[2:3]], axis=0)
       dtype = q.dtype if xla else None
-      probs = _masked_softmax(scores, mask, scale, dtype, sizes)
+      probs = masked_softmax(scores, mask, scale, dtype, sizes)
 
     def gradient(dy):
-      dscores = _run(_attention_probs_gradient, compiled, probs, dy, scale)
+      dscores = run(attention_probs_gradient, compiled, probs, dy, scale)
       return product(dscores, k), product(dscores, q, transpose_a=True)
 
     return probs, gradient
 
   return chain(q, k)
-
-
-def _queries_keys_values(products, biases, heads):
-  """Adds biases; returns <float>[B, S, N, D], then [B, T, N, D] twice."""
-  hidden_size = sum(x.shape[-1] for x in products) // 3
-  parts = []
-  for x, bias in zip(products, biases):
-    y = tf.cast(wide_sum(x, bias), x.dtype)
-    count = x.shape[-1] // hidden_size
-    sizes = [*tf.unstack(tf.shape(x)[:2]), count, heads, hidden_size // heads]
-    parts += tf.unstack(tf.reshape(y, sizes), axis=2)
-  return parts
-
-
-def _with_heads_first(x):
-  return tf.transpose(x, [0, 2, 1, 3])
-
-
-def _as_products(gradients, products):
-  """Joins <float>[B, S, N, D] of query, key and value as `products` are."""
-  size = sum(x.shape[-1] for x in products) // 3
-  # With -1, batches of several lengths would lose the static size.
-  flat = [
-    tf.reshape(x, [*tf.unstack(tf.shape(x)[:2]), size]) for x in gradients
-  ]
-  if len(products) == 1:
-    return [tf.concat(flat, axis=-1)]
-  return [flat[0], tf.concat(flat[1:], axis=-1)]
-
-
-def _probs(q, k, mask):
-  scores = tf.matmul(q, k, transpose_b=True)  # [B, N, S, T]
-  return _masked_softmax(scores, mask, q.shape[-1] ** -0.5)
-
-
-def _attention(products, biases, mask, heads):
-  parts = _queries_keys_values(products, biases, heads)
-  q, k, v = map(_with_heads_first, parts)
-  return [merge_heads(tf.matmul(_probs(q, k, mask), v))]  # [B, S, N * D]
-
-
-def _attention_gradient(products, biases, mask, heads, dy, *unused):
-  # Without the barrier, XLA would keep the probabilities of the forward pass,
-  # if it compiles both together.
-  *products, dy = gen_xla_ops.xla_optimization_barrier([*products, dy])
-  parts = _queries_keys_values(products, biases, heads)
-  dy = tf.reshape(dy, tf.shape(parts[0]))
-  q, k, v, dy = map(_with_heads_first, [*parts, dy])
-  probs, dprobs = _probs(q, k, mask), tf.matmul(dy, v, transpose_b=True)
-  dscores = _attention_probs_gradient(probs, dprobs, q.shape[-1] ** -0.5)
-  dq = tf.matmul(dscores, k)
-  dk = tf.matmul(dscores, q, transpose_a=True)
-  dv = tf.matmul(probs, dy, transpose_a=True)
-  return _as_products(map(_with_heads_first, (dq, dk, dv)), products)
-
-
-def _lengths(mask):
-  # cuDNN's softmax of no keys is no number. Such rows count for nothing.
-  lengths = tf.reduce_sum(tf.cast(mask, tf.int32), axis=-1)
-  return tf.maximum(lengths, 1)
-
-
-def _cudnn_attention(products, biases, mask, heads):
-  q, k, v = _queries_keys_values(products, biases, heads)
-  context, sums = cudnn_attention.forward(q, k, v, _lengths(mask))
-  batch, length = tf.unstack(tf.shape(q)[:2])
-  return [tf.reshape(context, [batch, length, q.shape[2] * q.shape[3]]), sums]
-
-
-def _cudnn_attention_gradient(products, biases, mask, heads, dy, context, sums):
-  q, k, v = _queries_keys_values(products, biases, heads)
-  context, dy = (tf.reshape(x, tf.shape(q)) for x in (context, dy))
-  gradients = cudnn_attention.backward(
-    *(q, k, v, _lengths(mask), context, sums, dy)
-  )
-  return _as_products(gradients, products)
-
-
-def attention(
-  products: Sequence[tf.Tensor],
-  biases: Sequence[tf.Tensor],
-  mask: tf.Tensor,
-  heads: int,
-) -> tf.Tensor:
-  """Returns softmax(q k^T / sqrt(D)) v, computed as `attention_as` says.
-
-  Each pass is one program that XLA compiles. The backward pass computes the
-  scores again, so no <float>[B, N, S, T] outlives a program. "fused" takes
-  cuDNN's kernel where there is one, and warns where not. It takes the number of
-  tokens for the length of a row, so padding has to follow the tokens.
-
-  Args:
-    products: <float>[B, S, 3 * N * D], the projections to queries, keys and
-      values; or <float>[B, S, N * D] of the queries, and <float>[B, T, 2 * N *
-      D] of keys and values.
-    biases: <float>[O] for each of the products.
-    mask: <int32>[B, T], 1 for tokens and 0 for padding.
-    heads: N.
-
-  Returns:
-    <float>[B, S, N * D].
-  """
-  count = len(products)
-  forward, backward = _attention, _attention_gradient
-  if _ATTENTION.get() == "fused":
-    missing = cudnn_attention.missing(products, heads)
-    if missing:
-      warnings.warn(
-        f"attention 'fused' needs {missing}: it is 'compiled' here.",
-        stacklevel=2,
-      )
-    else:
-      forward, backward = _cudnn_attention, _cudnn_attention_gradient
-
-  @tf.custom_gradient
-  def chain(*arguments):
-    products, biases = arguments[:count], arguments[count:]
-    inputs = products, biases, mask, heads
-    kept = _run(forward, True, *inputs)  # The context first.
-
-    def gradient(dy):
-      dx = _run(backward, True, *inputs, dy, *kept)
-      sums = [_sums_for(b, d, compiled=True) for b, d in zip(biases, dx)]
-      return [*dx, *sums]
-
-    return kept[0], gradient
-
-  return chain(*products, *biases)
 
 
 def _hits(logits, labels):
@@ -629,8 +504,8 @@ def cross_entropy(
 
   @tf.custom_gradient
   def chain(logits):
-    loss, normalizer = _run(_cross_entropy, compiled, logits, labels)
-    return loss, lambda dy: _run(
+    loss, normalizer = run(_cross_entropy, compiled, logits, labels)
+    return loss, lambda dy: run(
       _cross_entropy_gradient, compiled, logits, labels, normalizer, dy
     )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert.modeling import fused_ops
+from official_albert.modeling import attention_program, fused_ops
 
 B, S, N, H, V = 3, 7, 2, 10, 97
 
@@ -160,7 +160,7 @@ def test_attention_as_one_program(mask, rows, dtype):
   products = [tf.cast(x, dtype) for x in products]
   count = len(products)
   compare(
-    lambda *inputs: fused_ops.attention(
+    lambda *inputs: attention_program.attention(
       inputs[:count], inputs[count:], mask, N
     ),
     lambda *inputs: plain_attention(mask, *inputs),
@@ -179,7 +179,7 @@ def test_one_program_takes_batches_of_all_lengths(rows):
   def gradients(mask, *inputs):
     with tf.GradientTape() as tape:
       tape.watch(inputs)
-      y = fused_ops.attention(inputs[:count], inputs[count:], mask, N)
+      y = attention_program.attention(inputs[:count], inputs[count:], mask, N)
       total = tf.reduce_sum(y**2)
     return tape.gradient(total, inputs)
 
@@ -198,9 +198,9 @@ def test_fused_attention(cudnn, rows, dtype):
   products, biases = projections(rows)
   products = [tf.cast(x, dtype) for x in products]
   count = len(products)
-  with fused_ops.attention_as("fused"):
+  with attention_program.attention_as("fused"):
     compare(
-      lambda *inputs: fused_ops.attention(
+      lambda *inputs: attention_program.attention(
         inputs[:count], inputs[count:], MASK, N
       ),
       lambda *inputs: plain_attention(MASK, *inputs),
@@ -214,9 +214,9 @@ def test_fused_attention_to_no_token_is_finite(cudnn):
   products, biases = projections(None)
   mask = [[0] * S, [1] * S, [1] + [0] * (S - 1)]
   mask = tf.constant(mask, tf.int64)  # Models take both.
-  with fused_ops.attention_as("fused"):
+  with attention_program.attention_as("fused"):
     found = with_gradients(
-      lambda *x: fused_ops.attention(x[:1], x[1:], mask, N),
+      lambda *x: attention_program.attention(x[:1], x[1:], mask, N),
       [*products, *biases],
     )
   assert cudnn and all(np.isfinite(x).all() for x in found)
@@ -228,7 +228,7 @@ def test_no_scores_outlive_the_programs_of_attention():
   @tf.function(autograph=False)
   def both(x, bias):
     return with_gradients(
-      lambda *y: fused_ops.attention(y[:1], y[1:], MASK, N), [x, bias]
+      lambda *y: attention_program.attention(y[:1], y[1:], MASK, N), [x, bias]
     )
 
   operations = both.get_concrete_function(*products, *biases).graph
@@ -242,13 +242,13 @@ def test_no_scores_outlive_the_programs_of_attention():
 
 
 def test_attention_is_one_program_where_xla_compiles():
-  assert not fused_ops.attention_is_one_program()
-  with fused_ops.attention_as("compiled"):
-    assert fused_ops.attention_is_one_program()
+  assert not attention_program.attention_is_one_program()
+  with attention_program.attention_as("compiled"):
+    assert attention_program.attention_is_one_program()
     with fused_ops.without_compilation():
-      assert not fused_ops.attention_is_one_program()
+      assert not attention_program.attention_is_one_program()
     with fused_ops.plain_operations_only():
-      assert not fused_ops.attention_is_one_program()
+      assert not attention_program.attention_is_one_program()
 
 
 @compiled_or_not

@@ -180,3 +180,39 @@ def seeded_dropout(
   else:
     wide = tf.nn.experimental.stateless_dropout(wide, rate, seed)
   return tf.cast(wide, x.dtype)
+
+
+def recomputed(
+  block: Callable[..., tf.Tensor], x: tf.Tensor, *weights: Any
+) -> tf.Tensor:
+  """Returns block(x, *weights) and recomputes it in the backward pass.
+
+  The gradient of a block needs nearly all of its intermediate tensors, and a
+  shared block is applied 12 times or more. If the backward pass recomputes
+  them from the block's input, they exist for one application at a time, at the
+  cost of one more forward pass (arXiv 1604.06174). This saves memory only
+  inside a `tf.function`, because eager tapes keep all tensors.
+
+  `block` must return the same values both times, so its dropout needs seeds.
+  Only `x` <float>[...] and the tensors in `weights` get gradients.
+  """
+
+  @tf.custom_gradient
+  def run(x, *weights):
+    def gradient(dy):
+      # The second computation begins when `dy` is known. Otherwise, a compiler
+      # could merge both and keep the results of the first, or recompute all
+      # blocks at once. TensorFlow respects control dependencies; XLA only
+      # respects data. Adding 0 * dy is not optimized away, because dy might be
+      # infinite. In that case dx is not finite either.
+      with tf.control_dependencies([dy]):
+        zero = 0.0 * tf.reshape(dy, [-1])[0]
+        inputs = (x + tf.cast(zero, x.dtype), *weights)
+      with tf.GradientTape() as tape:
+        tape.watch(inputs)
+        y = block(*inputs)
+      return tape.gradient(y, inputs, dy)
+
+    return block(x, *weights), gradient
+
+  return run(x, *weights)

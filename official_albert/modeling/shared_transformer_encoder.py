@@ -16,11 +16,14 @@ from typing import Any, Callable, Iterator, Optional
 
 import tensorflow as tf
 
-# No public name tells whether XLA will compile what is being traced.
-from tensorflow.python.ops import control_flow_util
-
 from official_albert import config as config_lib
-from official_albert.modeling import adapters, layers, transformer_block
+from official_albert.modeling import (
+  adapters,
+  fused_ops,
+  layers,
+  packing,
+  transformer_block,
+)
 
 
 @tf.keras.utils.register_keras_serializable(package="official_albert")
@@ -122,6 +125,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     Returns:
       num_layers * inner_group_num tensors <float>[B, S, H], one per block. The
       last one is the sequence output; with `rows` it is <float>[B, Q, H].
+      Within `packing.without_padding`, padding at the end is 0.
 
     Raises:
       ValueError: `num_layers` differs from the model's, but layers have their
@@ -136,20 +140,22 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     weights = {s: s.weights_for(n, training) for s, n in uses.items()}
     functions = {b: self._block_function(b, training) for b in set(blocks)}
     own = self.adapters_of_blocks(num_layers)
-    outputs = []
+    outputs, packed = [], packing.of_batch(mask)
+    x = packed.pack(x) if packed else x
     for index, block in enumerate(blocks):
       seed = layers.fold_in(dropout_seed, index)
       computed = rows if index == len(blocks) - 1 else None
-      apply = functools.partial(functions[block], mask, seed, computed)
+      apply = functools.partial(functions[block], mask, seed, computed, packed)
       block_weights = [
         weights[sublayer].pop()._replace(adapters=x)
         for sublayer, x in zip(block, own[index])
       ]
       if training and self.recompute_activations:
-        x = recomputed(apply, x, *block_weights)
+        x = layers.recomputed(apply, x, *block_weights)
       else:
         x = apply(x, *block_weights)
-      outputs.append(x)
+      is_packed = packed and computed is None
+      outputs.append(packed.unpack_or_zero(x) if is_packed else x)
     return outputs
 
   def _block_function(self, sublayers: Any, training: Any) -> Callable:
@@ -161,64 +167,17 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     """
     attention, ffn = sublayers
 
-    def block(mask, seed, rows, x, attention_weights, ffn_weights):
+    def block(mask, seed, rows, packed, x, attention_weights, ffn_weights):
       seeds = [layers.fold_in(seed, i) for i in range(2)]
-      x = attention(x, mask, training, seeds[0], attention_weights, rows)
+      x = attention(
+        x, mask, training, seeds[0], attention_weights, rows, packed
+      )
       return ffn(x, training, seeds[1], ffn_weights)
 
-    if tf.inside_function() and not _compiled_as_a_whole():
+    if tf.inside_function() and not fused_ops.compiled_as_a_whole():
       return tf.function(block, autograph=False)
     return block
 
   def get_config(self) -> dict[str, Any]:
     recomputes = self.recompute_activations
     return {**super().get_config(), "recompute_activations": recomputes}
-
-
-def _compiled_as_a_whole() -> bool:
-  """Returns whether XLA, but not that of a TPU, compiles the traced function.
-
-  The gradient of a function inside it would get axes and permutations from the
-  function as tensors. XLA for CPUs and GPUs wants to know their values, takes
-  all inputs of the function as constants too, and compiles anew for each batch.
-  """
-  if isinstance(tf.distribute.get_strategy(), tf.distribute.TPUStrategy):
-    return False
-  graph = tf.compat.v1.get_default_graph()
-  return control_flow_util.GraphOrParentsInXlaContext(graph)
-
-
-def recomputed(
-  block: Callable[..., tf.Tensor], x: tf.Tensor, *weights: Any
-) -> tf.Tensor:
-  """Returns block(x, *weights) and recomputes it in the backward pass.
-
-  The gradient of a block needs nearly all of its intermediate tensors, and a
-  shared block is applied 12 times or more. If the backward pass recomputes
-  them from the block's input, they exist for one application at a time, at the
-  cost of one more forward pass (arXiv 1604.06174). This saves memory only
-  inside a `tf.function`, because eager tapes keep all tensors.
-
-  `block` must return the same values both times, so its dropout needs seeds.
-  Only `x` <float>[...] and the tensors in `weights` get gradients.
-  """
-
-  @tf.custom_gradient
-  def run(x, *weights):
-    def gradient(dy):
-      # The second computation begins when `dy` is known. Otherwise, a compiler
-      # could merge both and keep the results of the first, or recompute all
-      # blocks at once. TensorFlow respects control dependencies; XLA only
-      # respects data. Adding 0 * dy is not optimized away, because dy might be
-      # infinite. In that case dx is not finite either.
-      with tf.control_dependencies([dy]):
-        zero = 0.0 * tf.reshape(dy, [-1])[0]
-        inputs = (x + tf.cast(zero, x.dtype), *weights)
-      with tf.GradientTape() as tape:
-        tape.watch(inputs)
-        y = block(*inputs)
-      return tape.gradient(y, inputs, dy)
-
-    return block(x, *weights), gradient
-
-  return run(x, *weights)

@@ -9,7 +9,11 @@ import pytest
 import tensorflow as tf
 
 from official_albert.config import AlbertConfig
-from official_albert.modeling import fused_ops, shared_transformer_encoder
+from official_albert.modeling import (
+  attention_program,
+  layers,
+  shared_transformer_encoder,
+)
 
 B, S, H = 2, 5, 12
 CONFIG = AlbertConfig(
@@ -179,7 +183,7 @@ def test_attention_as_one_program_equals_single_operations(
   x = tf.constant(np.random.default_rng(0).normal(size=[B, S, H]), tf.float32)
   seed = tf.constant([4, 2])
   expected, _, expected_gradients = outputs_and_gradients(encoder, x, seed)
-  with fused_ops.attention_as(kind):
+  with attention_program.attention_as(kind):
     outputs, _, gradients = outputs_and_gradients(encoder, x, seed)
   # As for recomputation above.
   tolerance = 1e-5 if policy == "float32" else 0.03
@@ -198,14 +202,14 @@ def test_attention_with_dropout_is_never_one_program(
   monkeypatch, training, dropout
 ):
   encoder = make(num_hidden_layers=2, attention_probs_dropout_prob=dropout)
-  calls, function = [], fused_ops.attention
+  calls, function = [], attention_program.attention
 
   def counting(*arguments):
     calls.append(1)
     return function(*arguments)
 
-  monkeypatch.setattr(fused_ops, "attention", counting)
-  with fused_ops.attention_as("compiled"):
+  monkeypatch.setattr(attention_program, "attention", counting)
+  with attention_program.attention_as("compiled"):
     run(encoder, training=training)
   assert len(calls) == (0 if training and dropout else 2)
 
@@ -236,7 +240,7 @@ def test_rows_equal_the_rows_of_the_full_output(cudnn, recompute, attention):
     gradients = tape.gradient(total, [x, *encoder.trainable_variables])
     return outputs[0], picked, gradients
 
-  with fused_ops.attention_as(attention):
+  with attention_program.attention_as(attention):
     expected = compute(tf.constant(x), False)
     actual = compute(tf.constant(x), True)
   assert actual[1].shape == [B, 3, H]
@@ -300,7 +304,7 @@ def test_recomputation_waits_for_the_incoming_gradient():
   def run(x, dy):
     with tf.GradientTape() as tape:
       tape.watch(x)
-      y = shared_transformer_encoder.recomputed(block, x, weights)
+      y = layers.recomputed(block, x, weights)
     return tape.gradient(y, x, dy)
 
   spec = tf.TensorSpec([S, H])

@@ -17,7 +17,13 @@ from typing import Any, NamedTuple, Optional
 import tensorflow as tf
 
 from official_albert import config as config_lib
-from official_albert.modeling import adapters, fused_ops, layers
+from official_albert.modeling import (
+  adapters,
+  attention_program,
+  fused_ops,
+  layers,
+  packing,
+)
 
 
 class SublayerWeights(NamedTuple):
@@ -130,6 +136,7 @@ class SelfAttention(_Sublayer):
     dropout_seed: Optional[tf.Tensor] = None,
     weights: Optional[SublayerWeights] = None,
     rows: Optional[tf.Tensor] = None,
+    packed: Optional[packing.Packing] = None,
   ) -> tf.Tensor:
     """Applies self-attention.
 
@@ -140,17 +147,20 @@ class SelfAttention(_Sublayer):
       dropout_seed: <int32>[2], see `layers.seeded_dropout`.
       weights: an element of `weights_for`; None casts the weights here.
       rows: <int32>[B, Q], the positions to compute; None computes all.
+      packed: says which positions `x` <float>[C, H] has, if not all.
 
     Returns:
-      <float>[B, S, H] in the compute dtype, or <float>[B, Q, H] with `rows`.
+      The shape of `x` in the compute dtype, or <float>[B, Q, H] with `rows`.
     """
     w = weights or self.weights_for(1, training)[0]
     heads, compiled = self.config.num_attention_heads, bool(training)
     rate = self.config.attention_probs_dropout_prob if training else 0.0
-    as_one = not rate and fused_ops.attention_is_one_program()
+    as_one = not rate and attention_program.attention_is_one_program()
 
     def project(x, kernel, bias, parts, adapter):
-      y = adapters.project(x, kernel, adapter)  # [B, S, parts * H]
+      y = adapters.project(x, kernel, adapter)  # [B, S, parts * H] or [C, ...]
+      if packed and len(y.shape) == 2:
+        y = packed.unpack(y)
       if as_one:
         return [(y, bias)]
       return fused_ops.split_heads(y, bias, parts, heads, compiled)
@@ -167,12 +177,15 @@ class SelfAttention(_Sublayer):
         a, b = w.adapters[:2]
         q_adapter, kv_adapter = ((a, x) for x in tf.split(b, sizes, axis=1))
       projected = project(x, kv_kernel, kv_bias, 2, kv_adapter)
-      x = tf.gather(x, rows, batch_dims=1)  # [B, Q, H]; Q is S from here on
+      if packed:
+        rows = tf.gather(packed.rows, rows, batch_dims=1)
+      # [B, Q, H]; Q is S from here on
+      x = tf.gather(x, rows, batch_dims=0 if packed else 1)
       projected = [*project(x, q_kernel, q_bias, 1, q_adapter), *projected]
     if as_one:
       products, biases = zip(*projected)
       # [B, S, H]
-      context = fused_ops.attention(products, biases, mask, heads)
+      context = attention_program.attention(products, biases, mask, heads)
     else:
       q, k, v = projected  # [B, N, S, D], [B, N, T, D] twice
       probs = fused_ops.attention_probs(q, k, mask, compiled)  # [B, N, S, T]
@@ -180,6 +193,8 @@ class SelfAttention(_Sublayer):
       probs = layers.seeded_dropout(probs, rate, training, seed)
       context = fused_ops.product(probs, v)  # [B, N, S, D]
       context = fused_ops.merge_heads(context)  # [B, S, H]
+    if packed and rows is None:
+      context = packed.pack(context)
     seed = layers.fold_in(dropout_seed, 1)
     return self._add_and_norm(context, w, x, training, seed)  # [B, S, H]
 

@@ -276,13 +276,14 @@ class FinetuningTask(abc.ABC):
     dropout_seed: Any = None,
   ) -> Any:
     """Returns the outputs of the model."""
-    return model(
-      batch,
-      training=training,
-      dropout_seed=dropout_seed,
-      num_layers=self.num_layers,
-      **self.call_options,
-    )
+    with modeling.without_padding(self.options.length_bucketing):
+      return model(
+        batch,
+        training=training,
+        dropout_seed=dropout_seed,
+        num_layers=self.num_layers,
+        **self.call_options,
+      )
 
   @abc.abstractmethod
   def losses(

@@ -117,8 +117,8 @@ class TaskOptions:
   )
   length_bucketing: bool = setting(
     True,
-    "Put examples of similar length into a batch; otherwise, and always on "
-    "TPUs, all are padded to the maximum.",
+    "Put examples of similar length into a batch, and compute no padding; "
+    "otherwise, and always on TPUs, all are padded to the maximum.",
   )
   recompute_activations: bool = setting(
     False,

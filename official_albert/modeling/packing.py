@@ -1,0 +1,103 @@
+"""Rows of tokens without padding, which the blocks of an encoder compute.
+
+Products, activations and norms take each position on its own. So the encoder
+gathers the tokens of a batch into one matrix, and only attention puts them back
+into sequences.
+
+Letters: B batch, S sequence, C computed rows, H hidden.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from typing import Iterator, NamedTuple, Optional
+
+import tensorflow as tf
+
+from official_albert.modeling import fused_ops
+
+_PACKS = contextvars.ContextVar("packs", default=False)
+# The number of computed rows is a multiple of B * S / 32, because a CPU or GPU
+# compiles the element-wise chains for each number.
+_PARTS = 32
+
+
+@contextlib.contextmanager
+def without_padding(active: bool = True) -> Iterator[None]:
+  """Lets encoders leave out padding at the end of sequences in this context.
+
+  The outputs of tokens are the same but for rounding. TPUs, and XLA where it
+  compiles a whole step, need static shapes, so there padding is computed.
+
+  Deviation: the outputs of padding are 0; the original's are those of a token
+  of padding.
+  """
+  token = _PACKS.set(active)
+  try:
+    yield
+  finally:
+    _PACKS.reset(token)
+
+
+class Packing(NamedTuple):
+  """Which positions of a batch are computed, and where."""
+
+  positions: tf.Tensor  # <int32>[C], each in [0, B * S), ascending.
+  rows: tf.Tensor  # <int32>[B, S], in [0, C); any for what is not computed.
+  is_token: tf.Tensor  # <bool>[B, S], also before the last token.
+
+  @classmethod
+  def of(cls, mask: tf.Tensor) -> Packing:
+    """Packs up to the last token of each sequence of a mask <int32>[B, S]."""
+    is_token = tf.cumsum(mask, axis=1, reverse=True) > 0
+    computed = tf.reshape(is_token, [-1])  # [B * S]
+    tokens = tf.reduce_sum(tf.cast(computed, tf.int32))
+    # Some padding too, so that there are whole parts.
+    part = -(-tf.size(computed) // _PARTS)
+    more = tf.maximum(-(-tokens // part), 1) * part - tokens
+    computed |= tf.cumsum(tf.cast(~computed, tf.int32)) <= more
+    positions = tf.cast(tf.where(computed)[:, 0], tf.int32)
+    rows = tf.maximum(tf.cumsum(tf.cast(computed, tf.int32)) - 1, 0)
+    return cls(positions, tf.reshape(rows, tf.shape(mask)), is_token)
+
+  def pack(self, x: tf.Tensor) -> tf.Tensor:
+    """Returns the computed rows <float>[C, H] of <float>[B, S, H]."""
+
+    @tf.custom_gradient
+    def gather(x):
+      return self._pack(x), lambda dy: self._zeroed(tf.gather(dy, self.rows))
+
+    return gather(x)
+
+  def unpack(self, x: tf.Tensor) -> tf.Tensor:
+    """Returns <float>[C, H] as <float>[B, S, H], with any row as padding.
+
+    No gradient may come from padding.
+    """
+
+    @tf.custom_gradient
+    def gather(x):
+      return tf.gather(x, self.rows), self._pack
+
+    return gather(x)
+
+  def unpack_or_zero(self, x: tf.Tensor) -> tf.Tensor:
+    """Returns <float>[C, H] as <float>[B, S, H], with zeros as padding."""
+    return self._zeroed(self.unpack(x))
+
+  def _pack(self, x):
+    # The gradient of a gather would add rows one by one.
+    return tf.gather(tf.reshape(x, [-1, x.shape[-1]]), self.positions)
+
+  def _zeroed(self, x):
+    return tf.where(self.is_token[..., None], x, tf.zeros([], x.dtype))
+
+
+def of_batch(mask: tf.Tensor) -> Optional[Packing]:
+  """Returns the packing of a mask <int32>[B, S]; None computes the padding."""
+  if _PACKS.get() and not (
+    fused_ops.on_tpu() or fused_ops.compiled_as_a_whole()
+  ):
+    return Packing.of(mask)
+  return None
