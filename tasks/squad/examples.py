@@ -4,6 +4,10 @@
       {"id": "...", "question": "...", "is_impossible": false,
        "answers": [{"text": "...", "answer_start": 17}]}]}]}]}
 
+Or a table of JSON lines, Parquet or Arrow with a question in each row, as
+Hugging Face distributes SQuAD; its answers are {"text": [...], "answer_start":
+[...]}, and empty if there is none.
+
 `is_impossible` and questions without an answer belong to version 2.0. For
 prediction, answers may be missing. Every question is checked, because the model
 would silently learn a wrong answer from a wrong offset.
@@ -34,6 +38,7 @@ from typing_extensions import TypedDict
 from official_albert import files, tokenization
 from official_albert.settings import setting
 from official_albert.tasks import common
+from official_albert.tasks.common import rows
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,10 +122,10 @@ def read_examples(
   may_be_impossible: bool = True,
   invalid: Optional[common.InvalidRows] = None,
 ) -> list[SquadExample]:
-  """Reads the questions of a `.json` or `.json.gz` file, in file order.
+  """Reads the questions of a file, in file order.
 
   Args:
-    path: the file.
+    path: the file, of which the end of its name tells the format.
     is_training: whether each question must have exactly one answer, or
       `is_impossible`.
     needs_answers: whether questions must have answers, or an empty list of
@@ -132,23 +137,16 @@ def read_examples(
     ValueError: the file is not in this format, has no question, or has an
       invalid one that is refused.
   """
-  text = "".join(line for _, line in common.read_lines(path))
-  content = files.parse_json(text, path, _File, _FORMAT)
-  entries = [
-    (f"article {a}, paragraph {p}, question {q}", paragraph["context"], entry)
-    for a, article in enumerate(content["data"])
-    for p, paragraph in enumerate(article["paragraphs"])
-    for q, entry in enumerate(paragraph["qas"])
-  ]
-  if not entries:
-    raise ValueError(f"{path} has no questions: is it the right file?")
+  invalid = invalid or common.InvalidRows()
+  is_table = files.is_dir(path) or rows.is_table(path)
+  is_table = is_table and not rows.plain_name(path).endswith(".json")
+  entries = _rows(path, invalid) if is_table else _questions(path)
   examples: dict[str, SquadExample] = {}
-  for place, context, entry in entries:
-    with invalid or common.InvalidRows():
+  for where, context, entry in entries:
+    with invalid:
       name, answers = entry.get("id"), entry.get("answers")
       if isinstance(name, str) and name.strip():
-        place = f"question {files.quote(name, most=40)}"
-      where = f"{path}, {place}"
+        where = f"{path}, question {files.quote(name, most=40)}"
       _check(where, context, entry)
       count, is_impossible = len(answers or ()), entry.get("is_impossible")
       if is_impossible:
@@ -175,6 +173,43 @@ def read_examples(
         name, entry["question"], context, pairs, bool(is_impossible)
       )
   return list(examples.values())
+
+
+def _questions(path: str) -> list[tuple[str, Any, dict[str, Any]]]:
+  """Returns the place, the context and the fields of each question."""
+  text = "".join(line for _, line in common.read_lines(path))
+  content = files.parse_json(text, path, _File, _FORMAT)
+  entries = [
+    (
+      f"{path}, article {a}, paragraph {p}, question {q}",
+      paragraph["context"],
+      entry,
+    )
+    for a, article in enumerate(content["data"])
+    for p, paragraph in enumerate(article["paragraphs"])
+    for q, entry in enumerate(paragraph["qas"])
+  ]
+  if not entries:
+    raise ValueError(f"{path} has no questions: is it the right file?")
+  return entries
+
+
+def _rows(
+  path: str, invalid: common.InvalidRows
+) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+  """Yields the same of a table."""
+  columns, optional = ["id", "context", "question"], "answers is_impossible"
+  known = rows.first_record(path, columns).cells
+  columns += [x for x in optional.split() if x in known]
+  for where, cells in rows.read_table(path, columns, invalid):
+    entry, answers = {**cells}, cells.get("answers")
+    if isinstance(answers, dict):
+      both = [answers.get("text"), answers.get("answer_start")]
+      if all(isinstance(x, list) for x in both) and len({*map(len, both)}) == 1:
+        answers = [{"text": x, "answer_start": i} for x, i in zip(*both)]
+        impossible = entry.get("is_impossible") or not answers
+        entry.update(answers=answers, is_impossible=impossible)
+    yield where, entry["context"], entry
 
 
 def _check(where: str, context: Any, entry: dict[str, Any]) -> None:

@@ -154,6 +154,50 @@ def test_answers_that_a_version_needs(tmp_path):
     examples.read_examples(path, may_be_impossible=False)
 
 
+_FLAT = {"id": "1", "title": "T", "context": "On a hot day.", "question": "?"}
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_rows_of_hugging_face(tmp_path, kind):
+  """As `datasets` has squad_v2, where empty answers say that there is none."""
+  table = [
+    {**_FLAT, "answers": {"text": ["hot day"], "answer_start": [5]}},
+    {**_FLAT, "id": "2", "answers": {"text": [], "answer_start": []}},
+  ]
+
+  def save(name):
+    path = tmp_path / f"{name}.{kind}"
+    if kind == "parquet":
+      pyarrow = pytest.importorskip("pyarrow")
+      parquet = pytest.importorskip("pyarrow.parquet")
+      parquet.write_table(pyarrow.Table.from_pylist(table), path)
+    else:
+      path.write_text("".join(json.dumps(row) + "\n" for row in table))
+    return str(path)
+
+  context, question = _FLAT["context"], _FLAT["question"]
+  expected = [
+    examples.SquadExample("1", question, context, (("hot day", 5),)),
+    examples.SquadExample("2", question, context, (), True),
+  ]
+  path = save("a")
+  assert examples.read_examples(path, True) == expected
+  with pytest.raises(ValueError, match="question '2' has 0 answers, but"):
+    examples.read_examples(path, True, may_be_impossible=False)
+  table[0]["answers"]["answer_start"] = [4]
+  with pytest.raises(ValueError, match="'1' has an answer that is not at its"):
+    examples.read_examples(save("b"))
+  table[0]["answers"]["answer_start"] = []
+  with pytest.raises(ValueError, match="'1' has an answer without"):
+    examples.read_examples(save("c"))
+  for row in table:
+    del row["answers"]
+  assert [x.answers for x in examples.read_examples(save("d"))] == [(), ()]
+  del table[0]["context"]
+  with pytest.raises(ValueError, match="'context'"):
+    examples.read_examples(save("e"))
+
+
 _Q = b'{"data": [{"paragraphs": [{"context": "Tea.", "qas": [%s]}]}]}'
 
 
