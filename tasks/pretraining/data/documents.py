@@ -22,6 +22,7 @@ from official_albert.tasks.pretraining.data.settings import ReaderSettings
 
 BLOCK_BYTES = 1 << 19  # Enough work for one call to another process.
 _TABLES_OF_TEXT = (".csv", ".tsv")
+_END_OF_TEXT = b"<|endoftext|>"  # Of GPT-2, as in TinyStories.
 _NUMBERED = re.compile(rb"(?:\xef\xbb\xbf)?\d+\t[^\n]*\n\d+\t")
 _MAX_WEIGHT = 1000
 _WEIGHT = re.compile(r"(.+):(\d+(?:\.\d+)?)")
@@ -93,7 +94,14 @@ def _kind(path: str, column: str) -> str:
       f"{path} is a table with numbers before its texts, as of the Leipzig "
       "Corpora: leave them out, for example with cut -f 2-."
     )
-  return "json" if text_files.is_json_lines(path, head) else "text"
+  if text_files.is_json_lines(path, head):
+    return "json"
+  if _END_OF_TEXT in head:
+    raise ValueError(
+      f"{path} has {_END_OF_TEXT.decode()} between its documents, which would "
+      "be taken for text: write a blank line instead, and none within them."
+    )
+  return "text"
 
 
 def _read_blocks(block: Block, file: Any, column: str) -> Iterator[Block]:
