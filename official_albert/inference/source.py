@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import os
+import warnings
 from typing import Any, Callable, Mapping, Optional, Union
 
 import tensorflow as tf
@@ -333,7 +334,8 @@ def load(
   ...   2, encoder.config.hidden_size)
   True
 
-  The model computes in float32, and an export in its own precision.
+  The model computes in float32, and an export in its own precision. What a
+  checkpoint of another program says, and is not done here, is a warning.
 
   Args:
     path: the folder of a run of tools.run_pretraining or tools.run_finetuning
@@ -369,13 +371,16 @@ def load(
     lower_case=lower_case,
     keep_accents=keep_accents,
   )
-  return open_model(
+  model = open_model(
     path,
     checkpoint=checkpoint,
     tokenizer=choice,
     max_seq_length=max_seq_length,
     num_hidden_layers=num_hidden_layers,
   )
+  for note in model.source.notes:
+    warnings.warn(f"{path}: {note}", stacklevel=2)
+  return model
 
 
 def open_model(path: str, **settings: Any) -> LoadedModel:

@@ -393,6 +393,11 @@ def test_classifiers_that_do_not_name_their_task(folder, tmp_path):
         [x.probabilities for x in y] for y in (found, expected)
       )
     assert found == expected
+  path = tmp_path / name / "tokenizer_config.json"
+  settings = json.loads(path.read_text())
+  path.write_text(json.dumps({**settings, "model_input_names": ["input_ids"]}))
+  with pytest.warns(UserWarning, match=f"{name}: .*segment 0; here the second"):
+    albert.load(tmp_path / name)
   path = tmp_path / "classes" / "config.json"
   text = path.read_text()
   assert "single_label" in text
