@@ -137,10 +137,8 @@ def parse_json(
     elif problem["type"] == "value_error":  # Of a dataclass's constructor.
       message = f"{where}: {problem['ctx']['error']}".rstrip(".")
     raise ValueError(f"{message}: {advice}.") from error
-  except ValueError as error:
-    raise ValueError(
-      f"{name} is not valid JSON ({error}): {advice}."
-    ) from error
+  except ValueError as error:  # Of `unique_keys`.
+    raise ValueError(f"{name}: {error}: keep one of them.") from error
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -151,7 +149,8 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
   value = dict(pairs)
   if len(value) < len(pairs):
     (name, _), *_ = collections.Counter(key for key, _ in pairs).most_common(1)
-    raise ValueError(f"it has the key {quote(name)} twice, in {quote(value)}")
+    place = f"{quote(name, most=40)} twice, in {quote(value, most=40)}"
+    raise ValueError(f"it has the key {place}")
   return value
 
 

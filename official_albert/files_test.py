@@ -90,7 +90,7 @@ _PARTS = '{"share": 1, "parts": {"a": %s}}'
     ('{"a": "\\ud800"}', "FILE is not valid JSON (unexpected end of hex"),
     (
       _PARTS % '{"size": 1, "size": 2}',
-      "JSON (it has the key 'size' twice, in",
+      "FILE: it has the key 'size' twice, in",
     ),
     ("[7]", "FILE is [7], but must be an object: make it again."),
     ('{"share": 1.5}', "FILE has no 'parts': make it again."),

@@ -209,7 +209,7 @@ _Q = b'{"data": [{"paragraphs": [{"context": "Tea.", "qas": [%s]}]}]}'
     ("a.json", b'{"data": []}', "has no questions"),
     ("a.json", b'{"data": []}\n{}', "is not valid JSON .*trailing.*qas"),
     ("a.json", _Q % b"7", r"qas.0' is 7, but must be .*object"),
-    ("a.json", _Q % b'{"id": "b", "id": "c"}', "key 'id' twice.*'c'.*qas"),
+    ("a.json", _Q % b'{"id": "b", "id": "c"}', "key 'id' twice, in .*'c'"),
     ("a.json.gz", gzip.compress(b"{}" * 99)[:-9], "is not a complete"),
   ],
   # Gzip data contains the time, so it is not used as a test id.
