@@ -43,22 +43,25 @@ def without_padding(active: bool = True) -> Iterator[None]:
 class Packing(NamedTuple):
   """Which positions of a batch are computed, and where."""
 
-  positions: tf.Tensor  # <int32>[C], each in [0, B * S), ascending.
-  rows: tf.Tensor  # <int32>[B, S], in [0, C); any for what is not computed.
+  positions: tf.Tensor  # <int64>[C], each in [0, B * S), ascending.
+  rows: tf.Tensor  # <int64>[B, S], in [0, C); any for what is not computed.
   is_token: tf.Tensor  # <bool>[B, S], also before the last token.
 
   @classmethod
   def of(cls, mask: tf.Tensor) -> Packing:
     """Packs up to the last token of each sequence of a mask <int32>[B, S]."""
-    is_token = tf.cumsum(mask, axis=1, reverse=True) > 0
-    computed = tf.reshape(is_token, [-1])  # [B * S]
-    tokens = tf.reduce_sum(tf.cast(computed, tf.int32))
-    # Some padding too, so that there are whole parts.
-    part = -(-tf.size(computed) // _PARTS)
-    more = tf.maximum(-(-tokens // part), 1) * part - tokens
-    computed |= tf.cumsum(tf.cast(~computed, tf.int32)) <= more
-    positions = tf.cast(tf.where(computed)[:, 0], tf.int32)
-    rows = tf.maximum(tf.cumsum(tf.cast(computed, tf.int32)) - 1, 0)
+    # On the host, where the size of a result has to be known.
+    with tf.device("CPU:0"):
+      is_token = tf.cumsum(mask, axis=1, reverse=True) > 0
+      computed = tf.reshape(is_token, [-1])  # [B * S]
+      tokens = tf.reduce_sum(tf.cast(computed, tf.int32))
+      # Some padding too, so that there are whole parts.
+      part = -(-tf.size(computed) // _PARTS)
+      more = tf.maximum(-(-tokens // part), 1) * part - tokens
+      computed |= tf.cumsum(tf.cast(~computed, tf.int32)) <= more
+      positions = tf.where(computed)[:, 0]
+      # As int32, each block would copy them to a GPU.
+      rows = tf.maximum(tf.cumsum(tf.cast(computed, tf.int64)) - 1, 0)
     return cls(positions, tf.reshape(rows, tf.shape(mask)), is_token)
 
   def pack(self, x: tf.Tensor) -> tf.Tensor:
