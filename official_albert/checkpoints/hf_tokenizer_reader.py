@@ -150,7 +150,8 @@ def max_length(folder: str) -> int:
   if not files.exists(path):
     return 0
   settings = files.read_json(path, dict[str, Any], "copy the file again")
-  length = settings.get("model_max_length") or 0
+  # transformers 2 wrote max_len, which is still read.
+  length = settings.get("model_max_length", settings.get("max_len")) or 0
   if isinstance(length, float) and length.is_integer():
     length = int(length)  # 1e30 means that there is no maximum.
   check_number(f"model_max_length of {path}", length, least=0, whole=True)

@@ -499,6 +499,20 @@ def test_folders_without_a_tokenizer_and_other_json(tmp_path):
 
 
 @pytest.mark.parametrize(
+  "settings, length",
+  [
+    ({"model_max_length": 7, "max_len": 9}, 7),
+    ({"max_len": 9}, 9),  # Of transformers 2.
+    ({"model_max_length": None, "max_len": 9}, 0),
+    ({"model_max_length": 1e30}, int(1e30)),
+  ],
+)
+def test_the_longest_text(settings, length, tmp_path):
+  folder = str(_save(tmp_path / "x", tokenizer_config=settings))
+  assert hf_tokenizer_reader.max_length(folder) == length
+
+
+@pytest.mark.parametrize(
   "settings, has_segments",
   [
     ({"model_input_names": ["input_ids"]}, False),
