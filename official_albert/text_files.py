@@ -36,7 +36,8 @@ _NO_TEXT = (
 TABLE_HEADS = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")
 _TABLE_ROWS = 1024  # That are converted together.
 _MARKUP = re.compile(
-  rb"<(\?xml|!doctype|html|mediawiki|doc id=|doc url=|tei\b)", re.IGNORECASE
+  rb"<(\?xml|!doctype|html|mediawiki|doc\b|text\b|corpus\b|tei\b)",
+  re.IGNORECASE,
 )
 _BEGUN_OBJECT = re.compile(rb'\{\s*"[^"\n]*"\s*:')
 _JSON_NOT_IN_LINES = re.compile(rb'\[\s*\{\s*"|\{\s*\n\s*"[^"\n]*"\s*:')

@@ -137,6 +137,8 @@ def test_bad_documents_and_damage_are_named_with_their_line(
     ("a", b"<mediawiki xmlns=", "a is XML .* --wikipedia_dump"),
     ("wiki_00", b'<doc id="1" url="x">\nx\n', "wiki_00 is XML .*WikiExtractor"),
     ("a", b"\n<!DOCTYPE html>", "a is XML or HTML"),
+    ("a.txt", b"<DOC>\n<DOCNO> 1 </DOCNO>\n", "a.txt is XML"),  # Of TREC.
+    ("a.vrt", b'<text id="1">\n<s>\na DT a\n', "a.vrt is XML"),
     ("a.json", b'[{"text": "x"},\n{"text": "y"}]', "not in lines: .*jq -c"),
     ("a", b'[\n {"text": "x"}]', "not in lines"),
     ("a.json", b'{\n  "text": "x"\n}', "not in lines"),
