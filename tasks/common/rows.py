@@ -264,7 +264,7 @@ def _read_own_tsv(path: str, strict: bool) -> Iterator[tuple[int, list[str]]]:
       is_quoted = any('"' in (x[:1], x[-1:]) for x in cells if x not in whole)
     else:
       is_quoted = width == 1 and cells[0][:1] == '"' and not whole
-    if is_quoted or any('""' in x[1:-1] for x in whole):
+    if is_quoted or any(map(has_doubled_marks, cells)):
       raise ValueError(
         f"{path}, line {number} is quoted as in CSV, but in .tsv a quotation "
         "mark is a character: rename the file to .csv, where tabs may separate "
@@ -272,6 +272,11 @@ def _read_own_tsv(path: str, strict: bool) -> Iterator[tuple[int, list[str]]]:
       )
     width = width or len(cells)
     yield number, cells
+
+
+def has_doubled_marks(cell: str) -> bool:
+  """Returns whether a cell is quoted, and has quotation marks, as in CSV."""
+  return cell[:1] == cell[-1:] == '"' and '""' in cell[1:-1]
 
 
 def find_tables(names: str) -> list[str]:
