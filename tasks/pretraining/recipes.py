@@ -220,6 +220,7 @@ _H100_10MIN = dataclasses.replace(
     "phase_steps": "4800,2800,3600",
     "phase_layers": "3,6,12",
     "masked_lm_prob": "0.3,0.2,0.15",
+    "shift_positions": True,
     "train_batch_size": "512,512,256",
     "num_warmup_steps": 1120,
     "learning_rate": 0.002,
