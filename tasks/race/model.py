@@ -122,8 +122,11 @@ class ServedMultipleChoice(serving.ServedLogits):
     options = serving.after_checks([check], options)
     # Before they are joined, see tasks/race/examples.py.
     if hasattr(layer, "normalize"):
-      question = layer.normalize(question)
-      options = layer.normalize(options)
+      # This takes tens of bytes for each byte.
+      texts = tf.concat([question[:, None], options], axis=1)
+      check = _refuse_long(tf.strings.length(texts))
+      texts = layer.normalize(serving.after_checks([check], texts))
+      question, options = texts[:, 0], texts[:, 1:]
     tail = layer.tokenize(_with_options(question, options))
     tail = tail[:, -self.max_qa_length :]  # [B * 4, (tokens)]
     context = layer.tokenize(passage, longest)
@@ -144,6 +147,14 @@ class ServedMultipleChoice(serving.ServedLogits):
     return {"max_qa_length": self.max_qa_length}
 
 
+def _refuse_long(sizes: tf.Tensor) -> tf.Operation:
+  return serving.refuse_unless(
+    tf.reduce_all(sizes <= _QA_BYTES),
+    f"a question and an option may have at most {_QA_BYTES} bytes when the "
+    "option is in each blank: shorten them, or leave out blanks",
+  )
+
+
 def _with_options(question: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
   """Returns <string>[B * 4], see `make_all_inputs` of examples.py."""
   has_blank = tf.strings.regex_full_match(question, f"(?s).*{_BLANK}.*")
@@ -158,12 +169,7 @@ def _with_options(question: tf.Tensor, options: tf.Tensor) -> tf.Tensor:
     for x in (without_blanks, question, options)
   )
   sizes = size[:, None] + (size - rest)[:, None] * option_sizes  # [B, 4]
-  check = serving.refuse_unless(
-    tf.reduce_all(sizes <= _QA_BYTES),
-    f"a question and an option may have at most {_QA_BYTES} bytes when the "
-    "option is in each blank: shorten them, or leave out blanks",
-  )
-  question = serving.after_checks([check], question)
+  question = serving.after_checks([_refuse_long(sizes)], question)
   # In a rewrite, a backslash begins a reference.
   options = tf.strings.regex_replace(tf.reshape(options, [-1]), r"\\", r"\\\\")
   return tf.map_fn(

@@ -91,6 +91,8 @@ def test_texts_are_packed_as_in_python_or_refused(tmp_path, module, tokenizer):
     for large in (
       ("a", "a" * 66_000, "b|b|c|d"),
       ("a", "b", f"{'c' * 66_000}|b|c|d"),
+      # Before the texts are normalized, which takes memory.
+      ("a", "b" + 66_000 * " ", "b|b|c|d"),
       # It would be joined to 900 MB.
       ("_" * 30_000, "_" * 30_000, f"{'a' * 30_000}|b|c|d"),
     ):

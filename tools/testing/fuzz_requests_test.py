@@ -61,7 +61,7 @@ def _export(kind: str, folder: str) -> str:
   else:
     toy_runs.write_pretrained(run)
   if kind.startswith("hub"):
-    source = publication.read(run, None)
+    source = publication.read(run)
     module = hub.HubEncoder(source.module.model.albert)
     if kind == "hub_preprocessor":
       module = hub.HubPreprocessor(source.tokenizer.make_layer(), 17)
