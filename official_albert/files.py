@@ -129,7 +129,7 @@ def parse_json(
     key = ".".join(map(str, problem["loc"]))
     where = f"{name}: {key!r:.80}" if key else name
     expected = problem["msg"].removeprefix("Input should be ")
-    message = f"{where} is {problem['input']!r:.80}, but must be {expected}"
+    message = f"{where} is {problem['input']!r:.50}, but must be {expected}"
     if problem["type"] == "json_invalid":
       message = f"{name} is not valid JSON ({problem['ctx']['error']})"
     elif problem["type"] == "missing":
