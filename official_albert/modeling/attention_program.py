@@ -81,9 +81,8 @@ def _probs(q, k, mask):
 def _attention(products, biases, mask, heads):
   parts = _queries_keys_values(products, biases, heads)
   q, k, v = map(_with_heads_first, parts)
-  return [
-    fused_ops.merge_heads(tf.matmul(_probs(q, k, mask), v))
-  ]  # [B, S, N * D]
+  context = tf.matmul(_probs(q, k, mask), v)  # [B, N, S, D]
+  return [fused_ops.merge_heads(context)]  # [B, S, N * D]
 
 
 def _attention_gradient(products, biases, mask, heads, dy, *unused):

@@ -99,8 +99,5 @@ class Packing(NamedTuple):
 
 def of_batch(mask: tf.Tensor) -> Optional[Packing]:
   """Returns the packing of a mask <int32>[B, S]; None computes the padding."""
-  if _PACKS.get() and not (
-    fused_ops.on_tpu() or fused_ops.compiled_as_a_whole()
-  ):
-    return Packing.of(mask)
-  return None
+  is_static = fused_ops.on_tpu() or fused_ops.compiled_as_a_whole()
+  return Packing.of(mask) if _PACKS.get() and not is_static else None
