@@ -90,6 +90,7 @@ pytest_options = --quiet -n $(shell expr $$(nproc) + 2) --maxprocesses 4 \
   --dist loadfile --no-loadscope-reorder
 
 test-other-lane: $(dev) $(other)  ## Reference numbers, and both sets together.
+	@$(other_python) -m mypy --no-error-summary  # Its NumPy has other types.
 	@OTHER_PYTHON=$(abspath $(python)) $(other_python) -m pytest \
 	  $(pytest_options) -m "not heavy" -k "golden or lanes_test" \
 	  tools/lanes_test.py $$(grep -rl --include='*_test.py' 'mark[.]golden' \
@@ -97,6 +98,7 @@ test-other-lane: $(dev) $(other)  ## Reference numbers, and both sets together.
 
 test-all: lint $(other)  ## All tests on both sets, and Bazel's, if it is there.
 	@if command -v bazel >/dev/null; then $(MAKE) bazel-test; fi
+	@$(other_python) -m mypy --no-error-summary
 	@OTHER_PYTHON=$(abspath $(other_python)) $(python) -m pytest \
 	  $(pytest_options) -m ""
 	@$(other_python) -m pytest $(pytest_options) -m ""

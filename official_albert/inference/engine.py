@@ -110,7 +110,7 @@ def predict(
     raise ValueError(f"eval_batch_size is {batch_size}, but must be positive.")
   rest, is_first = iter(rows), True
   while window := list(itertools.islice(rest, batch_size * _WINDOW_BATCHES)):
-    order = np.arange(len(window))
+    order: np.ndarray = np.arange(len(window))
     if len(window) > batch_size:  # A single batch needs no order.
       lengths = backend.lengths(window)
       # The longest first: if memory is too small, the first batch shows it.

@@ -76,7 +76,7 @@ def scores(
   """
   import sklearn.metrics  # It takes long.
 
-  occurs = gold.any(axis=0)
+  occurs = gold.sum(axis=0) > 0
   precision = occurs.any() and sklearn.metrics.average_precision_score(
     gold[:, occurs], probabilities[:, occurs]
   )
@@ -146,7 +146,7 @@ class MultiLabelTask(task_lib.OwnTask):
     super().check(splits)
     for split in (x for x in splits if x not in self.test_splits):
       gold = self.gold(split)
-      occurs = gold.any(axis=0)
+      occurs = gold.sum(axis=0) > 0
       lacking = [*itertools.compress(self.labels or (), ~occurs)]
       if not occurs.any():
         raise ValueError(

@@ -62,7 +62,7 @@ def scores(
   def of_classes(name: str, **options: Any) -> float:
     return getattr(sklearn.metrics, name)(labels, predictions, **options)
 
-  metrics: Mapping[str, Callable[[], float]] = {
+  metrics: Mapping[str, Callable[[], Any]] = {
     "accuracy": lambda: np.mean(predictions == labels),
     "f1": lambda: of_classes("f1_score", zero_division=0.0),
     "macro_f1": lambda: of_classes(

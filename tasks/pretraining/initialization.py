@@ -119,7 +119,7 @@ def embed_from_text(
   counts = count_pairs(input_dir, manifest)
   vectors = word_vectors(counts, config.embedding_size)
   vectors *= config.initializer_range
-  table.assign(np.where(vectors.any(axis=1)[:, None], vectors, table))
+  table.assign(np.where(vectors.any(axis=1, keepdims=True), vectors, table))
 
 
 def count_pairs(

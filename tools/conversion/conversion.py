@@ -325,7 +325,7 @@ def find_hf_python(path: str = "") -> str:
 
 
 def hf_outputs(
-  python: str, folder: str, head: str, batch: Mapping[str, np.ndarray]
+  python: str, folder: str, head: str, batch: Mapping[str, Any]
 ) -> dict[str, np.ndarray]:
   """Returns the outputs of transformers' model, run in another process.
 

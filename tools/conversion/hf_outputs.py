@@ -57,7 +57,9 @@ def main(folder: str, name: str, batch_file: str, outputs_file: str) -> None:
     runs = [
       _outputs(convert(), batch) for convert in (model.double, model.float)
     ]
-  joined = {key: np.stack([run[key] for run in runs]) for key in runs[0]}
+  joined: dict[str, Any] = {
+    key: np.stack([run[key] for run in runs]) for key in runs[0]
+  }
   np.savez(outputs_file, **joined)
 
 

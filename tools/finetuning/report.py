@@ -45,7 +45,8 @@ def write(
   if several:
     misses, errors = right - hits, found - hits
     others = len(gold) - hits - misses - errors
-    matrix = np.stack([others, errors, misses, hits], 1).reshape(-1, 2, 2)
+    counts = [others, errors, misses, hits]
+    matrix: np.ndarray = np.stack(counts, 1).reshape(-1, 2, 2)
     hits, found, right = (np.append(x, x.sum()) for x in (hits, found, right))
   else:
     matrix = np.zeros([len(labels)] * 2, np.int64)

@@ -29,7 +29,8 @@ def count_examples(
       is longer.
   """
   real = features["input_mask"] > 0
-  shown = label = np.zeros(0, np.int32)
+  shown: np.ndarray = np.zeros(0, np.int32)
+  label = shown
   if "masked_lm_weights" in features:
     row, column = np.nonzero(features["masked_lm_weights"] > 0)
     position = features["masked_lm_positions"][row, column]

@@ -40,7 +40,7 @@ def main(text: str) -> None:
   optimizer, schedule = _make_optimizer(x, model)
   generator = np.random.default_rng(x.seed)
   batches: list[np.ndarray] = []
-  found = {}
+  found: dict[str, Any] = {}
   for step in range(1, x.num_train_steps + 1):
     batches = batches or _epoch(x, train_rows, generator)
     model.train()
