@@ -6,8 +6,8 @@
 memory measures one update of pretraining, and the same with ways to save
 memory; peers, the update beside Hugging Face's model in PyTorch; serving,
 requests to an export and to that model; embeddings, vectors of the lines of a
-file, beside sentence-transformers; finetuning, scores of both after the same
-fine-tuning; pretraining, Hugging Face's model after the minutes of a run:
+file, beside sentence-transformers; finetuning, scores and speed of both in the
+same fine-tuning; pretraining, Hugging Face's model after the minutes of a run:
 
     python -m tools.benchmark finetuning \\
         --finetuning_flags='--task=cola --data_dir=glue --init_checkpoint=RUN'

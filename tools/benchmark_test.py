@@ -193,10 +193,10 @@ def _row(task, is_sea):
 def test_two_systems_are_fine_tuned(
   task, metric, tmp_path, monkeypatch, peer_python
 ):
-  systems = ["hf_finetuned", "hf_frozen"]
+  systems = ["hf_finetuned_compiled", "hf_frozen"]
   if task == "text_embedding":
     systems = ["st_finetuned"]
-  peer_python(turns.SYSTEMS[systems[0]].variant)
+  peer_python(turns.SYSTEMS[systems[-1]].variant.split()[0])
   run = toy_runs.write_pretrained(str(tmp_path / "run"))
   lines = [json.dumps(_row(task, i % 3 == 1)) + "\n" for i in range(48)]
   for split, count in (("train", 48), ("dev", 12), ("test", 9)):
@@ -217,6 +217,8 @@ def test_two_systems_are_fine_tuned(
   for found in results:
     assert found["step"] in (30, 60) and found["seed"] == 1
     assert found["dev"][metric] > 0.95 and found["test"][metric] > 0.95
+    # The whole program is slower than the updates alone.
+    assert found["sequences_per_second"] > 60 * 32 / found["seconds"] > 0
 
 
 @pytest.mark.heavy

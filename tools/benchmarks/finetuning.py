@@ -2,22 +2,27 @@
 
 Each of --repeats seeds is a run of tools.run_finetuning, whose run.json has the
 settings for the others. The task here scores all systems, and chooses the
-checkpoint of each.
+checkpoint of each. Their sequences_per_second are those of the second half of
+the updates alone, so that most of the compilation is left out; their seconds
+are those of the whole program, which here also encodes the texts.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shlex
+import statistics
 import subprocess
 import tempfile
+import time
 from typing import Any, Mapping
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import checkpoints, files, runs
+from official_albert import checkpoints, files, run_logs, runs
 from official_albert.tasks import common, registry, trained_run
 from official_albert.tools.benchmarks import turns
 from official_albert.tools.cli import command_line
@@ -58,12 +63,18 @@ def run(benchmark: str, options: turns.Options) -> None:
     command_line.run_program("convert_checkpoint", "--to=hf", *convert)
     for seed in range(1, 1 + options.repeats):
       own, output = f"{folder}/{seed}", f"{folder}/found.npz"
+      begun = time.monotonic()
       command_line.run_program(
         *("run_finetuning", f"--precision={options.precision}", *flags),
         *(*_SAME, f"--random_seed={seed}", f"--output_dir={own}"),
       )
+      seconds = time.monotonic() - begun
+      log = run_logs.read_metrics(own, "train")
+      rates = [x["sequences_per_second"] for x in log[len(log) // 2 :]]
+      speed = statistics.harmonic_mean(rates)
       best: Any = runs.read_best(own)
-      first = {"system": "official_albert", "seed": seed, "step": best["step"]}
+      first = _about("official_albert", seed, speed, seconds)
+      first["step"] = best["step"]
       results.append({**first, **runs.read_results(own)})
       task = _open_task(given, own)
       settings = {
@@ -73,13 +84,20 @@ def run(benchmark: str, options: turns.Options) -> None:
         **{"model": f"{folder}/hf", "output_file": output},
       }
       for system, python in pythons.items():
-        program, settings["variant"], *_ = turns.SYSTEMS[system]
+        program, settings["variant"], environment, _ = turns.SYSTEMS[system]
         line = [python, "-m", f"{turns.PROGRAMS}.{program}"]
+        begun = time.monotonic()
         subprocess.run(
-          [*line, json.dumps(settings)], cwd=turns.ROOT, check=True
+          [*line, json.dumps(settings)],
+          cwd=turns.ROOT,
+          env={**os.environ, **environment},
+          check=True,
         )
-        found = _choose(task, dict(np.load(output)))
-        results.append({"system": system, "seed": seed, **found})
+        seconds = time.monotonic() - begun
+        found = dict(np.load(output))
+        speed = float(found.pop("sequences_per_second"))
+        about = _about(system, seed, speed, seconds)
+        results.append({**about, **_choose(task, found)})
   workload = turns.Workload(
     {"source": source, "flags": flags},
     *(settings["train_batch_size"], task.max_seq_length, options.precision),
@@ -87,6 +105,14 @@ def run(benchmark: str, options: turns.Options) -> None:
   )
   case = turns.case_name(benchmark, name, workload)
   turns.report(options, case, workload, results, [*map(_row, results)])
+
+
+def _about(
+  system: str, seed: int, speed: float, seconds: float
+) -> dict[str, Any]:
+  """Returns the first columns of a row."""
+  speeds = {"sequences_per_second": round(speed, 2), "seconds": round(seconds)}
+  return {"system": system, "seed": seed, **speeds}
 
 
 def _row(result: Mapping[str, Any]) -> dict[str, str]:

@@ -189,8 +189,12 @@ SYSTEMS = {
   "hf_pretrained_compiled": System(
     "pretraining", "huggingface compiled", _MALLOC_TUNED
   ),
-  "hf_finetuned": System("finetuning", "huggingface"),
-  "hf_frozen": System("finetuning", "huggingface frozen"),
+  "hf_finetuned": System("finetuning", "huggingface", _MALLOC_TUNED),
+  "hf_finetuned_sdpa": System("finetuning", "huggingface sdpa", _MALLOC_TUNED),
+  "hf_finetuned_compiled": System(
+    "finetuning", "huggingface sdpa compiled", _MALLOC_TUNED
+  ),
+  "hf_frozen": System("finetuning", "huggingface frozen", _MALLOC_TUNED),
   "st_finetuned": System("finetuning", "sentence_transformers"),
 }
 DEFAULTS = {

@@ -74,7 +74,9 @@ def adamw(settings: Any, named: Mapping[str, torch.nn.Parameter]) -> Any:
     is_plain = bool(re.search("bias|LayerNorm|layer_norm", name))
     groups[is_plain]["params"].append(parameter)
   betas, decay = (settings.beta_1, settings.beta_2), settings.weight_decay
-  return torch.optim.AdamW(groups, settings.learning_rate, betas, 1e-6, decay)
+  return torch.optim.AdamW(
+    groups, settings.learning_rate, betas, 1e-6, decay, fused=True
+  )
 
 
 def make_model(
