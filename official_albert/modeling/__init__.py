@@ -43,7 +43,7 @@ from official_albert.modeling.layers import (
   without_autograph,
 )
 from official_albert.modeling.model import AlbertModel, HeadModel, pool
-from official_albert.modeling.packing import without_padding
+from official_albert.modeling.packing import Packing, without_padding
 from official_albert.modeling.shared_transformer_encoder import (
   SharedTransformerEncoder,
 )

@@ -48,20 +48,26 @@ class Packing(NamedTuple):
   is_token: tf.Tensor  # <bool>[B, S], also before the last token.
 
   @classmethod
-  def of(cls, mask: tf.Tensor) -> Packing:
-    """Packs up to the last token of each sequence of a mask <int32>[B, S]."""
-    # On the host, where the size of a result has to be known.
+  def of(cls, mask: tf.Tensor, parts: Optional[int] = None) -> Packing:
+    """Packs up to the last token of each sequence of a mask <int32>[B, S].
+
+    A sequence without tokens is computed as a whole. With `parts`, C is a
+    multiple of B * S / parts.
+    """
+    # On the host, where the size of a result has to be known: a GPU would be
+    # waited for.
     with tf.device("CPU:0"):
       is_token = tf.cumsum(mask, axis=1, reverse=True) > 0
+      is_token |= ~tf.reduce_any(is_token, axis=1, keepdims=True)
       computed = tf.reshape(is_token, [-1])  # [B * S]
-      tokens = tf.reduce_sum(tf.cast(computed, tf.int32))
-      # Some padding too, so that there are whole parts.
-      part = -(-tf.size(computed) // _PARTS)
-      more = tf.maximum(-(-tokens // part), 1) * part - tokens
-      computed |= tf.cumsum(tf.cast(~computed, tf.int32)) <= more
+      if parts:
+        tokens = tf.reduce_sum(tf.cast(computed, tf.int32))
+        part = -(-tf.size(computed) // parts)
+        more = -(-tokens // part) * part - tokens
+        computed |= tf.cumsum(tf.cast(~computed, tf.int32)) <= more
       positions = tf.where(computed)[:, 0]
       # As int32, each block would copy them to a GPU.
-      rows = tf.maximum(tf.cumsum(tf.cast(computed, tf.int64)) - 1, 0)
+      rows = tf.cumsum(tf.cast(computed, tf.int64)) - 1
     return cls(positions, tf.reshape(rows, tf.shape(mask)), is_token)
 
   def pack(self, x: tf.Tensor) -> tf.Tensor:
@@ -100,4 +106,4 @@ class Packing(NamedTuple):
 def of_batch(mask: tf.Tensor) -> Optional[Packing]:
   """Returns the packing of a mask <int32>[B, S]; None computes the padding."""
   is_static = fused_ops.on_tpu() or fused_ops.compiled_as_a_whole()
-  return Packing.of(mask) if _PACKS.get() and not is_static else None
+  return Packing.of(mask, _PARTS) if _PACKS.get() and not is_static else None

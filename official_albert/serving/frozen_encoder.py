@@ -119,38 +119,28 @@ class FrozenBlocks(tf.Module):
     del training, dropout_seed, num_layers
     width = self.config.hidden_size
     batch, length = tf.unstack(tf.shape(mask))
-    # On the host, where the mask is: a GPU would be waited for.
-    with tf.device("CPU:0"):
-      # All positions before the last token, so that a mask with holes, or of no
-      # token, gives what the original gives.
-      computed = tf.cumsum(mask, axis=1, reverse=True) > 0  # [B, S]
-      computed |= ~tf.reduce_any(computed, axis=1, keepdims=True)
-      slots = tf.reshape(tf.where(tf.reshape(computed, [-1])), [-1])  # [C]
-      count = tf.size(slots)  # C
-      # The row of each position; that of padding is any, since attention
-      # multiplies it by 0. As int32, each block would copy them to a GPU.
-      rows_of = tf.cumsum(tf.cast(tf.reshape(computed, [-1]), tf.int64)) - 1
+    packed = modeling.Packing.of(mask)
 
     def encode(dtype):
       y = tf.cast(tf.reshape(x, [-1, width]), dtype)  # [R, H]
       padding = self.padding(mask, dtype)
 
-      def apply(y, *packing):
-        arguments = padding, batch, length, *packing
+      def apply(y, packed=None):
+        arguments = padding, batch, length, packed
         *before, last = range(len(self._layers))
         for index in before:
           y = self._apply_block(index, y, *arguments)
         return self._apply_block(last, y, *arguments, rows)
 
-      def packed():
-        z = apply(tf.gather(y, slots), slots, rows_of)
-        return tf.gather(z, rows_of) if rows is None else z
+      def without_padding():
+        z = apply(tf.gather(y, packed.positions), packed)
+        return tf.gather(z, packed.rows) if rows is None else z
 
-      is_full = 10 * count > 9 * batch * length
-      y = tf.cond(is_full, lambda: apply(y, None, None), packed)
-      exists = computed
+      is_full = 10 * tf.size(packed.positions) > 9 * batch * length
+      y = tf.cond(is_full, lambda: apply(y), without_padding)
+      exists = packed.is_token
       if rows is not None:
-        exists = tf.gather(computed, rows, batch_dims=1)  # [B, Q]
+        exists = tf.gather(exists, rows, batch_dims=1)  # [B, Q]
       y = tf.reshape(y, tf.concat([tf.shape(exists), [width]], 0))
       y = tf.where(exists[..., None], y, tf.zeros([], dtype))
       return tf.cast(tf.ensure_shape(y, [None, None, width]), self.dtype)
@@ -212,9 +202,8 @@ class FrozenBlocks(tf.Module):
   def _block_function(self, attention: Any, ffn: Any) -> Callable[..., Any]:
     """Returns a function from <float>[R, H] to <float>[R, H], of any dtype.
 
-    `slots` <int64>[C] and `rows_of` <int64>[R] are given where only C of the R
-    rows are computed: which ones, and where each of the R rows is. With `rows`
-    <int32>[B, Q], the result has only these positions, <float>[B * Q, H].
+    With `packed`, the rows are its C. With `rows` <int32>[B, Q], the result has
+    only these positions, <float>[B * Q, H].
     """
     width = self.config.hidden_size
     heads = self.config.num_attention_heads
@@ -227,12 +216,10 @@ class FrozenBlocks(tf.Module):
     ffn_output = _Dense(self.dtype, ffn.output_dense)
     ffn_norm = _LayerNorm(ffn.layer_norm)
 
-    def block(
-      own, x, padding, batch, length, slots=None, rows_of=None, rows=None
-    ):
+    def block(own, x, padding, batch, length, packed=None, rows=None):
       qkv = qkv_dense(x, own[:2])
-      if rows_of is not None:
-        qkv = tf.gather(qkv, rows_of)
+      if packed:
+        qkv = tf.gather(qkv, packed.rows)
       qkv = tf.reshape(qkv, [batch, length, 3, heads, width // heads])
       q, k, v = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))  # [B, N, S, D]
       if rows is not None:
@@ -247,9 +234,11 @@ class FrozenBlocks(tf.Module):
       context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, width])
       if rows is not None:
         at = tf.reshape(rows + length * tf.range(batch)[:, None], [-1])
-        x = tf.gather(x, at if rows_of is None else tf.gather(rows_of, at))
-      elif slots is not None:
-        context = tf.gather(context, slots)
+        if packed:
+          at = tf.gather(tf.reshape(packed.rows, [-1]), at)
+        x = tf.gather(x, at)
+      elif packed:
+        context = tf.gather(context, packed.positions)
       x = attention_norm(output_dense(context, own[2:4]), x)
       y = self._activation(intermediate(x, own[4:6]))  # [R, I]
       return ffn_norm(ffn_output(y, own[6:]), x)
