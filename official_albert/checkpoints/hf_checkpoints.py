@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import shutil
 from typing import Annotated, Any, Literal, Mapping, Optional, Sequence
 
 import annotated_types
@@ -324,6 +325,8 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
     hf_tokenizer.write(checkpoint.tokenizer, folder, length)
   config_path = os.path.join(folder, CONFIG_FILE)
   files.write_json(config_path, settings, indent=2, sort_keys=True)
+  # safetensors writes for its user alone; other files have the user's umask.
+  shutil.copymode(config_path, path)
   return path
 
 

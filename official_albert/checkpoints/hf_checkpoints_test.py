@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import resource
 import shutil
 import struct
@@ -115,6 +116,16 @@ def test_a_full_disk_is_reported(tmp_path):
       hf_checkpoints.write(golden(), str(tmp_path))
   finally:
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def test_other_users_may_read_the_files(tmp_path):
+  umask = os.umask(0o027)
+  try:
+    hf_checkpoints.write(golden(), str(tmp_path))
+  finally:
+    os.umask(umask)
+  modes = {x.name: x.stat().st_mode & 0o777 for x in tmp_path.iterdir()}
+  assert modes == {"config.json": 0o640, "model.safetensors": 0o640}
 
 
 def test_the_step_is_carried(tmp_path):
