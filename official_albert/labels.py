@@ -24,6 +24,8 @@ _SEPARATORS = re.compile(r"\s*[,;|]\s*")
 def are_several(label: str, known: Collection[str]) -> bool:
   """Returns whether a label is a list such as "['a', 'b']", or is joined.
 
+  Lists, sets and tuples are those of Python; {a,b} is also an array of SQL.
+
   >>> from official_albert import labels
   >>> labels.are_several("fun; sad", ["fun", "sad"])
   True
@@ -33,7 +35,7 @@ def are_several(label: str, known: Collection[str]) -> bool:
   The parts of a joined label are `known` labels, so that a name with a comma is
   a label.
   """
-  if re.fullmatch(r"\[.*\]", label, re.DOTALL):
+  if re.fullmatch(r"\[.*\]|\{.*\}|\(.*,.*\)", label, re.DOTALL):
     return True
   parts = _SEPARATORS.split(label)
   return len(parts) > 1 and all(part in known for part in parts)

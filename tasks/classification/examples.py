@@ -15,7 +15,9 @@ from official_albert.tasks import common
 # Of a row: one, several, or None if it is not known.
 Label = Union[str, tuple[str, ...], None]
 # What programs write for a missing label, in small letters.
-_MISSING = ("nan", "na", "n/a", "<na>", "#n/a", "none", "null")
+_MISSING = ("nan", "<na>", "#n/a", "nat")
+# Beside words, these may be words, too.
+_PERHAPS_MISSING = ("na", "n/a", "none", "null", "undefined", "?", ".")
 
 
 def read_label(
@@ -78,10 +80,15 @@ def find_labels(
   """
   labels = sorted({*found})
   problem = ""
-  # Beside words, these may be words, too; SNLI and MNLI have "-" for no label.
   missing = [x for x in labels if x.lower() in _MISSING]
-  if not all(map(_is_number, {*labels} - {*missing})):
-    missing = ["-"] if {"-", "entailment"} <= {*labels} else []
+  perhaps = [x for x in labels if x.lower() in _PERHAPS_MISSING]
+  if all(map(_is_number, {*labels} - {*missing, *perhaps})):
+    missing += perhaps
+  # SNLI and MNLI have "-" for no label, and `datasets` -1 beside 0, 1, 2.
+  if "-" in labels and "+" not in labels:
+    missing.append("-")
+  if {"-1", "0", "1", "2"} <= {*labels} and "-2" not in labels:
+    missing.append("-1")
   if missing and len(labels) > len(missing):
     problem = (
       f"the label {files.quote(missing[0])} beside the others means that none "

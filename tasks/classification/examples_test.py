@@ -80,6 +80,8 @@ def test_columns_by_name(tmp_path):
     (["None", "a"], ("None", "a")),
     (["NA", "none"], ("NA", "none")),
     (["-", "+"], ("+", "-")),
+    (["-1", "0", "1"], ("-1", "0", "1")),
+    (["1", "0", "-1", "2", "-2"], ("-2", "-1", "0", "1", "2")),
   ],
 )
 def test_find_labels(labels, expected):
@@ -95,7 +97,7 @@ def test_find_labels(labels, expected):
   [
     *(
       (("a", several, "b"), re.escape(several) + ".*multi-label")
-      for several in ("a,b", "a; b", "b|a|a", "['c']", "[]")
+      for several in ("a,b", "a; b", "b|a|a", "['c']", "[]", "{'a'}", "('a',)")
     ),
     # They fit no table of probabilities.
     (("a\tb", "c"), r"^a\.tsv: the label"),
@@ -103,8 +105,11 @@ def test_find_labels(labels, expected):
     (("1", "1.0"), r"^a\.tsv: the labels"),
     (("1", "nan", "0"), "the label 'nan' .* rename it"),
     (("0.5", "NULL"), "the label 'NULL'"),
-    # As in SNLI.
-    (("entailment", "-", "neutral"), "the label '-'"),
+    (("0", "?", "1"), r"the label '\?'"),
+    (("a", "NaN", "b"), "the label 'NaN'"),
+    # As in SNLI, and as `datasets` writes it.
+    (("contradiction", "-", "neutral"), "the label '-'"),
+    (("-1", "0", "1", "2"), "the label '-1'"),
   ],
 )
 def test_labels_that_are_refused(labels, message):

@@ -102,9 +102,16 @@ def read_examples(
         for role, column in found.items()
         if role.startswith("text")
       }
+      for text in texts.values():
+        if text[:2] in ("b'", 'b"') and text[1:2] == text[-1:]:
+          raise rows.InvalidRow(
+            record.where, " has bytes as Python shows them", ": decode them."
+          )
       guid, label = str(number), None
       if "id" in found:
         guid = rows.plain_cell(record, found["id"])
+      if label_of:
+        rows.refuse_rejected(record, [*found.values()])
       with unlabeled:
         label = label_of(record) if label_of else None
       examples.append(kind(guid, **texts, label=label, where=record.where))

@@ -97,6 +97,28 @@ def test_files_without_a_valid_row(tmp_path, name):
     task.check(["test"])
 
 
+def test_what_other_programs_say_of_a_row_is_obeyed(tmp_path):
+  path = tmp_path / "train.jsonl"
+  # Prodigy's users refuse labels; TFDS has bytes, which pandas writes so.
+  rows = [{"label": "0.5", "answer": x} for x in ("accept", "reject", "ignore")]
+  rows += [{"label": "1", "text_b": "b'c'"}, {"label": "1", "text": 'b"c"'}]
+  rows = [{"text": "b'a' is", "text_b": "b'a", **row} for row in rows]
+  path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+  options = {"train_file": str(path), "skip_invalid": True, "labels": ("x",)}
+
+  def texts(name, **changes):
+    changed = common.TaskOptions(**options | changes)
+    examples = registry.make_task(name, changed).examples("train")
+    return [example.texts for example in examples]
+
+  pair = ["b'a' is", "b'a"]
+  assert texts("text_pair_classification") == [pair]
+  assert texts("text_classification") == [["b'a' is", None]] * 2
+  # A column that is read has no such answers.
+  found = texts("text_classification", text_column="answer")
+  assert found == [["accept", None], ["reject", None], ["ignore", None]]
+
+
 _TRAIN: dict[str, list[dict]] = {
   "text_classification": [
     {"text": "a b", "label": "x"},

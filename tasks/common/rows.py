@@ -51,6 +51,7 @@ _LARGEST = 3e38
 _WHOLE = 1 << 53  # Smaller integers are exact as float64.
 PROBABILITIES_SUFFIX = ".probabilities.tsv"
 _COLUMNS = ["id", "prediction"]
+_NULL = "\\N"  # As SQL's programs write it.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,18 +206,20 @@ def _read_csv(
   """
   csv.field_size_limit(_MAX_CELL_CHARACTERS)
   texts = (text for _, text in read_lines(path, not invalid.may_skip))
-  first = next(texts)
+  first, marks, before = next(texts), ",;\t", []
+  if first.startswith("sep="):  # As Excel reads it.
+    marks, first, before = first[4:5], next(texts, ""), ["\n"]
   parts = first.split("\r")  # It may end every line; refused below.
-  headers = {x: next(csv.reader(parts, delimiter=x), ()) for x in ",;\t"}
+  headers = {x: next(csv.reader(parts, delimiter=x), ()) for x in marks}
   fitting = [x for x, header in headers.items() if {*columns} <= {*header}]
   row: list[str] = []  # The lines of the row that is read.
 
   def lines() -> Iterator[str]:
-    for text in itertools.chain([first], texts):
+    for text in itertools.chain([*before, first], texts):
       row.append(text)
       yield text
 
-  reader = csv.reader(lines(), strict=True, delimiter=(*fitting, ",")[0])
+  reader = csv.reader(lines(), strict=True, delimiter=(*fitting, *marks)[0])
   cells: Optional[list[str]] = []
   width, is_sure = 0, True  # Whether the row before ended where it should.
   while cells is not None:
@@ -227,6 +230,8 @@ def _read_csv(
       cells = next(reader, None)
     except csv.Error as error:
       problem = str(error).split(" - ")[0]
+    if any(_has_space_before_quotes(x, row) for x in cells or ()):
+      problem, cells = "a space before a quoted cell", []
     has_pairs = "".join(row).count('"') % 2 == 0
     if not (is_sure or has_pairs):
       problem = problem or "quotation marks without pairs after an invalid row"
@@ -272,6 +277,13 @@ def _read_own_tsv(path: str, strict: bool) -> Iterator[tuple[int, list[str]]]:
       )
     width = width or len(cells)
     yield number, cells
+
+
+def _has_space_before_quotes(cell: str, row: Sequence[str]) -> bool:
+  """Returns whether the marks of a quoted cell were taken for text."""
+  text = cell.strip(" ")
+  is_whole = len(text) > 1 and text[0] == text[-1] == '"'
+  return is_whole and cell[0] == " " and cell in "".join(row)
 
 
 def has_doubled_marks(cell: str) -> bool:
@@ -460,9 +472,9 @@ def _check_columns(
 
 
 def text_cell(record: Record, column: str, may_be_empty: bool = False) -> str:
-  """Returns the text of a column; refuses others. Null in JSON is empty."""
+  """Returns the text of a column; refuses others. Null is empty."""
   value = record.cells[column]
-  if value is None:
+  if value in (None, _NULL):
     value = ""
   if not isinstance(value, str):
     raise InvalidRow(
@@ -486,6 +498,20 @@ def refuse_surrogates(text: str, where: str, name: str = "") -> None:
     raise InvalidRow(
       where, f"{name} contains the lone surrogate", f" {text[error.start]!a}."
     ) from error
+
+
+def refuse_rejected(record: Record, columns: Sequence[str]) -> None:
+  """Raises InvalidRow for what Prodigy's users said is wrong.
+
+  `columns` are those that the task reads: there, the words may be texts.
+  """
+  answer = record.cells.get("answer")
+  if answer in ("reject", "ignore") and "answer" not in columns:
+    raise InvalidRow(
+      record.where,
+      f" has the answer {answer!r}, as of Prodigy",
+      ": leave the row out, or give --skip_invalid.",
+    )
 
 
 def plain_cell(record: Record, column: str) -> str:

@@ -108,11 +108,25 @@ def test_quotation_marks_are_text(tmp_path, cells):
 
 
 def test_csv(tmp_path):
+  for mark in ";\t|":  # Excel's first line names the separator.
+    text = f'\ufeffsep={mark}\r\nt{mark}n\r\n"a{mark}\nb"{mark}1\r\n'
+    (found,) = rows.read_table(write(tmp_path, "a.csv", text), ["n", "t"])
+    assert found.cells == {"t": f"a{mark}\nb", "n": "1"}
+    assert found.where.endswith("a.csv, line 3")
   for text in ('"t";n\n"a;b, c";1,5\n', "t\tn\na;b, c\t1,5\n"):
     (found,) = rows.read_table(write(tmp_path, "a.csv", text), ["n", "t"])
     assert found.cells == {"t": "a;b, c", "n": "1,5"}
   # The last one is longer than the limit of the module csv.
-  values = ['a "b" c', "x,y\nz", "\ttab", '"', "é\r\né", " ", "word " * 50_000]
+  values = [
+    'a "b" c',
+    "x,y\nz",
+    "\ttab",
+    '"',
+    ' "x" ',
+    "é\r\né",
+    " ",
+    "word " * 50_000,
+  ]
   path = tmp_path / "rows.csv"
   with open(path, "w", newline="", encoding="utf-8") as file:
     csv.writer(file).writerows([["n", "text"], *enumerate(values)])
@@ -120,7 +134,7 @@ def test_csv(tmp_path):
   assert [record.cells["text"] for record in records] == values
   # A row is located by its first line.
   lines = [int(record.where.rsplit(" ", 1)[1]) for record in records]
-  assert lines == [2, 3, 5, 6, 7, 9, 10]
+  assert lines == [2, 3, 5, 6, 7, 8, 10, 11]
 
 
 @pytest.mark.parametrize(
@@ -150,6 +164,9 @@ def test_csv(tmp_path):
       'text,b\n1,2\n"one,2\n3,4\n',
       "line 3: the row that begins here is not CSV (unexpected end of data)",
     ),
+    ("a.csv", 'text,b\n1, "2"\n', "here is not CSV (a space before a quoted"),
+    ("a.csv", "sep=;\ntext,b\n", "no column 'text', the columns are 'text,b'"),
+    ("a.csv", "sep=;\n", "there is no column 'text', the columns are none"),
     ("a.csv", "text,b\rone,1\rtwo,2\r", "a.csv ends lines by carriage"),
     ("a.csv", b"text,b\nok,1\ncaf\xe9,2\n", "a.csv, line 3 is not UTF-8"),
     ("a.jsonl", '{"text": "a"}\n{"text"\n', "line 2 is not a JSON object (Exp"),
@@ -245,7 +262,7 @@ def test_cells():
   cells = {"text": "é", "number": 2.5, "yes": True, "empty": ""}
   cells |= {"lone": "\ud83d", "list": [], "none": None}
   cells |= {"whole": -3.0, "large": 1e300, "integer": (1 << 53) + 1}
-  cells["endless"] = float("inf")
+  cells |= {"endless": float("inf"), "sql": "\\N"}
   record = rows.Record("a.jsonl, line 7", cells)
   assert rows.text_cell(record, "text") == "é"
   empty = [
@@ -261,6 +278,7 @@ def test_cells():
   for read, column, problem in (
     (rows.text_cell, "number", "must be text, got 2.5"),
     (rows.text_cell, "empty", "is empty"),
+    (rows.text_cell, "sql", "is empty"),
     (rows.text_cell, "lone", "contains the lone surrogate"),
     (rows.plain_cell, "none", "is empty"),
     (rows.plain_cell, "list", "must be text"),

@@ -23,7 +23,6 @@ from official_albert.tasks.tagging import tags as tags_lib
 
 _TEXT, _LABEL = "text", "label"  # The defaults of the flags.
 _TAGS, _SPANS = ("tags", "ner_tags"), ("spans", "entities")
-_REFUSED = ("reject", "ignore")  # What Prodigy's users say of wrong spans.
 _BLANKS = " \t\r\n"
 # Of schemes that write B_ORG, B:ORG or ORG-B.
 _OTHER_MARKS = re.compile("^([BI])[_:].|.[-_]([BI])$")
@@ -282,12 +281,8 @@ def _read_table(
       where, words = record.where, record.cells[text]
       guid = common.plain_cell(record, id_column) if id_column in others else ""
       values = record.cells[label] if label else None
-      if label in _SPANS and record.cells.get("answer") in _REFUSED:
-        raise rows.InvalidRow(
-          where,
-          f" has the answer {record.cells['answer']!r}, as of Prodigy",
-          ": leave the row out, or give --skip_invalid.",
-        )
+      if label:
+        rows.refuse_rejected(record, [text, *others])
       if values is not None and not isinstance(values, list):
         raise rows.InvalidRow(where, f": {label!r} must be a list", ".")
       if isinstance(words, list):
