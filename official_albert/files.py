@@ -121,7 +121,7 @@ def parse_json(
     validator = _validator(shape)  # type: ignore[arg-type]
     value = validator.validate_json(content, strict=True)
     # pydantic takes the last of equal keys. The hook keeps nothing, so that a
-    # large file takes a tenth of the time of its validation.
+    # large file takes a third of the time of its validation.
     json.loads(content, object_pairs_hook=lambda x: unique_keys(x) and None)
     return value
   except pydantic.ValidationError as error:

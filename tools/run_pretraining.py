@@ -251,6 +251,11 @@ def train(recipe: Optional[recipes.Recipe]) -> None:
       for line in recipe.describe(changed, data["max_seq_length"]):
         report.note(line)
     report.note(about_rate)
+    if _SHIFT.value and not any(task.position_shift for task in tasks):
+      report.note(
+        "warning: --shift_positions has no effect, because no phase has "
+        "shorter sequences than another."
+      )
     report.note(f"precision {precision}, logs in {model_dir}")
     training.Trainer(tasks, config, strategy, report, record).run()
   if distribution.is_chief(strategy):

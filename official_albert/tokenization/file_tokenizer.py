@@ -296,6 +296,9 @@ def pack_pair(
   If they do not fit, tokens are removed one by one from the end of the longer
   text, or from B if both are equally long. Segment 0 ends with the first [SEP].
 
+  Deviation: an empty B has its [SEP], too, as in transformers for a batch; the
+  original leaves it out.
+
   >>> from official_albert import tokenization
   >>> tokenization.pack_pair([11, 12, 13], [21, 22], 7, cls_id=2, sep_id=3)
   ([2, 11, 12, 3, 21, 22, 3], [0, 0, 0, 0, 1, 1, 1])

@@ -277,6 +277,10 @@ def test_each_phase_has_its_data_batch_and_throughput(whole_phased):
   assert "phase 2 of 2: to step 7\n" in log
   summary = report_of(folder)
   assert summary["last_step"] == 7 and summary["best_step"] >= 4
+  # The losses of another phase, perhaps of fewer layers, do not compete.
+  best = runs.read_best(str(folder))
+  of_last = {step: x for (step, phase), x in held_out.items() if phase == 2}
+  assert best["phase"] == 2 and best["values"]["loss"] == min(of_last.values())
   # The schedule spans all phases; means of the steps since the last log.
   rate = optimization.optimizer_of(phased(folder, phases=())).learning_rate
   parts = ((0, 1), (2,), (3,), (4, 5), (6,))

@@ -57,6 +57,13 @@ def make_tasks(
     if depth:
       config.at_depth(depth)  # Raises if the model cannot have it.
       task.num_layers = depth
+  last, whole = tasks[-1].num_layers, config.num_hidden_layers
+  if last not in (None, whole):
+    raise ValueError(
+      f"the last of phase_layers is {last}, but the trained model applies all "
+      f"its {whole} layers: end with {whole}, or set num_hidden_layers to "
+      f"{last}."
+    )
   if shift_positions:
     longest = max(task.tokens_per_example for task in tasks)
     for task in tasks:

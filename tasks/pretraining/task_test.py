@@ -163,6 +163,10 @@ def test_each_phase_has_its_masks_and_layers(unmasked, folders):
   fixed = dataclasses.replace(CONFIG, num_hidden_layers=4, num_hidden_groups=2)
   with pytest.raises(ValueError, match="2 groups and 4 layers cannot have 3"):
     phases.make_tasks(fixed, folders, 3, layers=[3, 4])
+  with pytest.raises(
+    ValueError, match="last of phase_layers is 2, .* all its 3"
+  ):
+    phases.make_tasks(deep, [path, path], 3, layers=[3, 2])
 
 
 def test_phases_of_shorter_sequences_train_all_positions(folders):
