@@ -227,8 +227,8 @@ def read_records(path: str) -> Iterator[bytes]:
       number += 1
   except tf.errors.DataLossError as error:
     raise ValueError(
-      f"{path} is damaged after its first {number} records: copy it or build "
-      "it again."
+      f"{path} is damaged after its first {number} records"
+      f"{', or is compressed' * (not number)}: copy it or build it again."
     ) from error
 
 

@@ -1,5 +1,6 @@
 """Tests of the order of examples, of resuming, and of damaged folders."""
 
+import gzip
 import itertools
 import os
 
@@ -220,6 +221,9 @@ def test_missing_and_damaged_shards_are_named(tmp_path):
   with pytest.raises(tf.errors.DataLossError):
     _numbers(str(tmp_path), _RECORDS, training=False)
   with pytest.raises(ValueError, match=f"{path.name} is damaged after its fi"):
+    list(reader.read_records(str(path)))
+  path.write_bytes(gzip.compress(content))
+  with pytest.raises(ValueError, match="its first 0 records, or is compressed"):
     list(reader.read_records(str(path)))
   path.write_bytes(content[:-1])
   with pytest.raises(ValueError, match=f"{path.name} has .* damaged"):

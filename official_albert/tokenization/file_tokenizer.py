@@ -11,7 +11,7 @@ import functools
 import hashlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from typing import Any, Optional, Union
 
 import numpy as np
@@ -241,7 +241,7 @@ def check_texts(texts: Any, name: str) -> list[str]:
     texts = [texts]
   elif (
     not isinstance(texts, Iterable)
-    or isinstance(texts, Mapping)
+    or isinstance(texts, (Mapping, Set))  # Sets have no order.
     or getattr(texts, "ndim", 1) != 1  # A DataFrame has the names of columns.
   ):
     raise TypeError(

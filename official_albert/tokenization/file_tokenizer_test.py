@@ -79,6 +79,7 @@ def test_a_call_truncates_only_to_a_given_length_and_pads(tokenizer):
     ({"texts": ["the", float("nan")]}, TypeError, r"texts\[1\] is nan, but"),
     ({"texts": [["the", "mill"]]}, TypeError, r"texts\[0\] is \['the', 'mill'"),
     ({"texts": 7}, TypeError, "a list of texts, not 7"),
+    ({"texts": {"the"}}, TypeError, "a list of texts, not {'the'}"),
     ({"texts": {"a": "the"}}, TypeError, "a list of texts, not {'a'"),
     ({"texts": Table(["text"])}, TypeError, r"a list of texts, not \['text'"),
     (

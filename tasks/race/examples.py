@@ -23,7 +23,7 @@ from official_albert.settings import setting
 from official_albert.tasks import common
 
 LETTERS = "ABCD"
-LEVELS = ("middle", "high")
+LEVELS = ("middle", "high", "college")  # The last is that of RACE-C.
 _ALL = "all.txt"
 
 
@@ -59,7 +59,7 @@ class RaceExample:
     question: the question, with or without "_" in place of the option.
     options: the four options, A to D.
     label: the letter of the correct option; None if unknown.
-    level: "middle" or "high" school.
+    level: one of `LEVELS`.
   """
 
   guid: str

@@ -98,6 +98,7 @@ FILES = {
   "dev/middle/extra.txt": passage("extra"),
   "dev/middle/._9.txt": "a resource fork",
   "dev/middle/notes.md": "not a passage",
+  "dev/college/1.txt": passage("college"),
   "dev/high/3.txt": "ignored because of all.txt",
   "dev/high/all.txt": f"{passage('one')}\n\n {passage('three')}\r",
 }
@@ -114,6 +115,7 @@ def test_a_folder_and_its_parent_have_the_same_passages(tmp_path):
       ("middleextra.txt#0", "extra"),
       ("high1#0", "one"),
       ("high3#0", "three"),
+      ("college1.txt#0", "college"),
     ], place
     with pytest.raises(ValueError, match="/train/middle/1.txt is not valid"):
       read(tmp_path / place, "train")

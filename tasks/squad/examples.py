@@ -145,6 +145,8 @@ def read_examples(
   for where, context, entry in entries:
     with invalid:
       name, answers = entry.get("id"), entry.get("answers")
+      if type(name) is int:  # As in GermanQuAD.
+        entry["id"] = name = str(name)
       if isinstance(name, str) and name.strip():
         where = f"{path}, question {files.quote(name, most=40)}"
       _check(where, context, entry)

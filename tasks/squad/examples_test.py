@@ -72,6 +72,9 @@ def test_reads_every_question_in_order(tmp_path):
   ]
   # Questions of a paragraph share one string object.
   assert found[0].context is found[1].context
+  by_number = json.dumps(_FILE).replace('"b2"', "7").encode()  # GermanQuAD.
+  again = examples.read_examples(write(tmp_path / "c.json", by_number))
+  assert [x.question_id for x in again] == ["a1", "a2", "b1", "7"]
   content = b"\xef\xbb\xbf" + json.dumps(_FILE).encode()
   path = write(tmp_path / "a.json.gz", gzip.compress(content))
   assert examples.read_examples(path) == found
@@ -103,7 +106,7 @@ def answer(data) -> dict:
     (answer, {"answer_start": True}, "'a1' has an answer"),
     (question, {"answers": {}}, "'a1' has an answer without"),
     (question, {"is_impossible": "no"}, "'a1' has an \"is_"),
-    (question, {"id": 7}, 'article 0, paragraph 0, question 0 has .*"id", b'),
+    (question, {"id": 7.0}, 'article 0, paragraph 0, question 0 has .*"id", b'),
     (question, {"id": "a2"}, "question 'a2' occurs twice"),
     (question, {"question": " "}, "'a1' has no text as \"question"),
     (question, {"is_impossible": True}, "'a1' has is_impossible and"),

@@ -10,6 +10,7 @@ Tags of all schemes become BIO, which have the same entities; see `tags`.
 from __future__ import annotations
 
 import bisect
+import collections
 import dataclasses
 import itertools
 import re
@@ -24,8 +25,10 @@ from official_albert.tasks.tagging import tags as tags_lib
 _TEXT, _LABEL = "text", "label"  # The defaults of the flags.
 _TAGS, _SPANS = ("tags", "ner_tags"), ("spans", "entities")
 _BLANKS = " \t\r\n"
-# Of schemes that write B_ORG, B:ORG or ORG-B.
-_OTHER_MARKS = re.compile("^([BI])[_:].|.[-_]([BI])$")
+# Of B-ORG, and of schemes that write B_ORG, B:ORG or ORG-B: mark and name.
+_MARKS = re.compile("(?:([BIESLUMW])[-_:+](.+))|(?:(.+)[-_:+]([BIESLUMW]))")
+_NAMELESS = {*"BIESLUM"}  # Tags of one kind of entities, here "ENTITY".
+_LANGUAGE = re.compile("[a-z]{2,3}(-[a-z]+)*")
 _Lines = list[tuple[str, list[str]]]  # The place and the cells of each.
 
 
@@ -71,7 +74,7 @@ def read_examples(
   examples: list[TaggedText] = []
   inexact: list[str] = []
   for path in rows.find_tables(names):
-    if rows.plain_name(path).endswith((".csv", ".xlsx")):
+    if rows.plain_name(path).endswith((".csv", ".xlsx", ".ann")):
       raise ValueError(
         f"{path} must be a CoNLL file, JSON lines, Parquet or Arrow."
       )
@@ -94,18 +97,24 @@ def read_examples(
       f"I-, and {files.quote(*sorted(marked)[:3])} with one: write all in one "
       "scheme."
     )
-  marks = {"".join(x) for tag in plain for x in _OTHER_MARKS.findall(tag)}
-  if has_entities and marks == {"B", "I"}:
+  marks = collections.defaultdict[str, set[str]](set)
+  for parts in filter(None, map(_MARKS.fullmatch, known)):
+    marks[parts[2] or parts[3]].add(parts[1] or parts[4])
+  # Beside those of other marks, OntoNotes has (ORG*, * and *).
+  if plain and (any({"B"} < x for x in marks.values()) or "*)" in plain):
     raise ValueError(
       f"{names} has the tags {files.quote(*sorted(plain)[:3])}: write the "
-      "scheme as B-ORG and I-ORG."
+      "scheme as B-ORG, I-ORG and O."
     )
+  is_nameless = has_entities and plain <= _NAMELESS and plain & {"B", "I"}
   found: list[TaggedText] = []
   changed: list[tuple[str, str]] = []
   for number, example in enumerate(examples):
     before = tags = example.tags
     if before and has_entities:
-      tags = tags_lib.to_bio(len(before), tags_lib.spans(before))
+      if is_nameless:
+        tags = (*(f"{x}-ENTITY" if x in _NAMELESS else x for x in before),)
+      tags = tags_lib.to_bio(len(before), tags_lib.spans(tags))
       changed += [pair for pair in zip(before, tags) if pair[0] != pair[1]]
     guid = example.guid or str(number)
     with invalid:
@@ -165,13 +174,30 @@ def _read_conll(
       width = len(cells)
       word, tag, has_header = _places(where, cells, columns, is_ud)
       lines = lines[has_header:]
-      words = [cells[word] for _, cells in lines]
-      counts = [[str(i + first) for i in range(len(words))] for first in (0, 1)]
-      if len(words) > 1 and words in counts and columns[_TEXT] == _TEXT:
-        raise ValueError(
-          f"{where}: column {word + 1} numbers the words: name others, such as "
-          "--text_column=2 --label_column=3."
+      is_id = [x.lower().startswith(("sentence", "sent_")) for x in cells]
+      is_id[word] = is_id[tag] = False
+      ids = {
+        *itertools.chain(*(itertools.compress(x, is_id) for _, x in lines))
+      }
+      words = [x for _, cells in lines for x in cells[word : word + 1]]
+      starts = {x.partition(":")[0] if ":" in x else "" for x in words}
+      problem = ""
+      if has_header and len(ids - {""}) > 1:
+        problem = (
+          "a column numbers the sentences, but here a blank line must end each"
         )
+      elif len(words) > 1 and columns[_TEXT] == _TEXT and not is_ud:
+        if all(map(str.isdecimal, words)):
+          problem = (
+            f"column {word + 1} numbers the words: name others, such as "
+            "--text_column=2 --label_column=3"
+          )
+        elif len(starts) == 1 and _LANGUAGE.fullmatch(min(starts)):
+          problem = (
+            f"words begin with {starts.pop()}:, as in WikiANN: leave it out"
+          )
+      if problem:
+        raise ValueError(f"{where}: {problem}.")
     with invalid:
       for where, cells in lines:
         rows.check_utf8(where, cells)
@@ -348,8 +374,9 @@ def _span(where: str, text: str, value: Any) -> tuple[int, int, str]:
   """
   shown: Any = None
   if isinstance(value, dict):
-    shown = value.get("text")
-    value = [value.get(name) for name in ("start", "end", "label")]
+    shown, suffix = value.get("text"), "_offset" * ("start_offset" in value)
+    names = (f"start{suffix}", f"end{suffix}", "label")  # doccano's, too.
+    value = [value.get(name) for name in names]
   fits = isinstance(value, list) and list(map(type, value)) == [int, int, str]
   if not fits or not 0 <= value[0] < value[1] <= len(text) or not value[2]:
     raise rows.InvalidRow(

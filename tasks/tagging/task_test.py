@@ -61,6 +61,15 @@ def read(folder, name, content, text="text", label="label", may_skip=False):
       '{"text": "Bo", "spans": [[0, 2, "PER"]]}\n',
       (),
     ),
+    (  # As of doccano.
+      "c.jsonl",
+      '{"text": "EU said", "entities": [{"id": 7, "label": "ORG", '
+      '"start_offset": 0, "end_offset": 2}]}\n'
+      '{"text": "Bo", "entities": [[0, 2, "PER"]]}\n',
+      (),
+    ),
+    # A column of sentences beside blank lines.
+    ("a.bio", "w sent_id t\nEU 4 B-ORG\nsaid 4 O\n\nBo 5 B-PER", ("w", "t")),
   ],
 )
 def test_all_formats_give_the_same(tmp_path, name, text, columns):
@@ -71,6 +80,20 @@ def test_all_formats_give_the_same(tmp_path, name, text, columns):
   ]
   is_changed = "I-ORG" in text or "S-ORG" in text
   assert is_changed == any("tags become BIO" in note for note in _NOTES)
+
+
+def test_tags_without_names_are_of_one_kind(tmp_path):
+  """As in BioBERT's data."""
+  (found,) = read(tmp_path, "a.tsv", "New\tB\nYork\tI\nof\tO\nBo\tB\nAl\tB\n")
+  marks = [x.removesuffix("-ENTITY") for x in found.tags]
+  assert marks == ["B", "I", "O", "B", "B"] and found.tags[0] == "B-ENTITY"
+  assert "such as B here B-ENTITY" in _NOTES[0]
+  (found,) = read(tmp_path, "a.tsv", "New\tI\nYork\tI\nof\tO\n")
+  assert found.tags == ("B-ENTITY", "I-ENTITY", "O")
+  (found,) = read(tmp_path, "a.tsv", "a\tB\nb\tI\nc\tC\n")  # No O.
+  assert found.tags == ("B", "I", "C")
+  (found,) = read(tmp_path, "a.tsv", "a\tB\nb\tC\nc\tO\n")  # IO.
+  assert found.tags == ("B-B", "B-C", "O")
 
 
 def test_parquet_has_the_names_of_its_classes(tmp_path):
@@ -158,6 +181,13 @@ def _spans(*spans):
     ("a.conll", "a B-x\nb y\nc O\n", "tags 'y' without B- or I-, and 'B-x'"),
     ("a.conll", "a B_x\nb I_x\nc O\n", "tags 'B_x', 'I_x': write the scheme"),
     ("a.conll", "a x-B\nb x-I\nc O\n", "tags 'x-B', 'x-I': write the scheme"),
+    ("a.conll", "a W_x\nb B_y\nc E_y\nd O\n", "'B_y', 'E_y', 'W_x': write"),
+    ("a.conll", "a B-x\nb I-x\nc _\n", "tags '_': write .* I-ORG and O"),
+    # As of OntoNotes, brat and WikiANN.
+    ("a.conll", "a (x*\nb *)\nc *\nd O\n", r"tags .*write the scheme as B-ORG"),
+    ("a.ann", "T1\tx 0 2\tBo\n", "must be a CoNLL file"),
+    ("a.tsv", "en:Bo\tB-x\nen::\tO\n", "line 1: words begin with en:, as"),
+    ("a.tsv", "0\tBo\tB-x\n0\tis\tO\n", "line 1: column 1 numbers the words"),
     # As of GermEval and CoNLL-X.
     ("a.tsv", "1\ta\tB-x\n2\tb\tO\n", "line 1: column 1 numbers the words"),
     ("a.conll", "0 a B-x\n1 b O\n", "column 1 numbers .*--text_column=2"),
@@ -199,6 +229,13 @@ def test_given_columns_are_obeyed(tmp_path):
   numbers = "1\ta\tB-x\n2\tb\tO\n"
   (found,) = read(tmp_path, "a.tsv", numbers, text="1")
   assert found.text == "1 2" and found.tags == ("B-x", "O")
+  with pytest.raises(ValueError, match="line 2 has another number of columns"):
+    read(tmp_path, "a.tsv", "1\ta\tB-x\n2\n", text="2")
+  sentences = "Sentence #\ttext\tlabel\n1\ta\tO\n\tb\tO\n2\tc\tB-x\n"
+  with pytest.raises(
+    ValueError, match="line 1: a column numbers the sentences"
+  ):
+    read(tmp_path, "a.tsv", sentences)
   (found,) = read(tmp_path, "a.tsv", numbers, text="2")
   assert found.text == "a b"
   line = '{"tokens": ["a"], "ner_tags": ["B-x"], "pos": ["N"]}'

@@ -21,7 +21,7 @@ from official_albert import files, text_files
 from official_albert.tasks.pretraining.data.settings import ReaderSettings
 
 BLOCK_BYTES = 1 << 19  # Enough work for one call to another process.
-_TABLES_OF_TEXT = (".csv", ".tsv")
+_TABLES_OF_TEXT = (".csv", ".tsv", ".conllu")
 _END_OF_TEXT = b"<|endoftext|>"  # Of GPT-2, as in TinyStories.
 _NUMBERED = re.compile(rb"(?:\xef\xbb\xbf)?\d+\t[^\n]*\n\d+\t")
 _MAX_WEIGHT = 1000

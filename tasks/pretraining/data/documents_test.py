@@ -209,7 +209,7 @@ def test_find_files(tmp_path):
     documents.find_files(" , ")
   with pytest.raises(ValueError, match="nonsense://bucket.*neither a local"):
     documents.find_files("nonsense://bucket/*.txt")
-  for name in ("a.csv", "B.TSV", "c.csv.gz"):
+  for name in ("a.csv", "B.TSV", "c.csv.gz", "d.conllu"):
     (tmp_path / name).write_text("text,label\nIt rains.,1\n")
     with pytest.raises(ValueError, match=f"{name} is a table, whose separat"):
       find(name)
