@@ -423,8 +423,8 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
     )
   if not files.is_dir(path):
     raise FileNotFoundError(
-      f"no checkpoint at {path}: {path}.index does not exist; give the "
-      "prefix without .index or .data, or the folder."
+      f"no checkpoint at {path}: no such folder or archive, and no {path}"
+      ".index; give a folder, an archive, or a prefix without .index."
     )
   path = run_folder(path)
   if checkpoint != LATEST:

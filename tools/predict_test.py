@@ -124,7 +124,7 @@ _REFUSALS = [
     (_RUN, _TABLE, "--top_k=3"),
     "models that fill masks, but FOLDER/run/model.ckpt-1 is of text_classific",
   ),
-  ((_RUN, _TABLE, "--checkpoint=newest"), "no checkpoint at newest: newest.in"),
+  ((_RUN, _TABLE, "--checkpoint=newest"), "no checkpoint at newest: no such f"),
   (
     (_ENCODER, "--input_file=FOLDER/texts.txt"),
     "texts.txt, line 1: every text must have a [MASK] wit",
