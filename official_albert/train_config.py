@@ -17,7 +17,7 @@ from official_albert.settings import check, check_number, setting
 OPTIMIZERS = ("lamb", "adamw", "muon")
 # With "original", the rate drops when the warm-up ends.
 DECAYS = ("original", "continuous")
-# How attention is computed; see `modeling.fused_ops`.
+# How attention is computed; see `modeling.attention_as`.
 ATTENTIONS = ("plain", "compiled", "fused")
 # Which value of a held-out metric is the best.
 DIRECTIONS = ("lowest", "highest")

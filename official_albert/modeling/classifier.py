@@ -32,6 +32,8 @@ class AlbertForSequenceClassification(model.HeadModel):
   other_features = ("label_ids", "example_id", "example_weight")
   # Whether one class is a number, whose scale the head knows.
   _is_regression_of_one = True
+  # Whether the logits need all positions, and not only the first one.
+  _needs_all_positions = False
 
   def __init__(
     self,
@@ -69,27 +71,30 @@ class AlbertForSequenceClassification(model.HeadModel):
     """Runs the encoder and the head; for the arguments see `AlbertModel`.
 
     It ignores `other_features`. With `logits_only`, the last block computes
-    only the first position, which is all that the logits need.
+    only the first position, if that is all that the logits need.
 
     Returns:
-      `logits` <float32>[B, classes] and, unless `logits_only`, the outputs of
-      `AlbertModel`.
+      `logits` <float32>[B, classes], or [B, S, classes] for tokens, and, unless
+      `logits_only`, the outputs of `AlbertModel`.
     """
     inputs, _ = self.named_inputs(features)
-    nowhere = tf.zeros_like(inputs["input_ids"][:, :0])  # [B, 0]
+    positions = None
+    if logits_only and not self._needs_all_positions:
+      positions = tf.zeros_like(inputs["input_ids"][:, :0])  # [B, 0]
     outputs = self.albert(
       inputs,
       training=training,
       dropout_seed=layers.fold_in(dropout_seed, 0),
-      output_positions=nowhere if logits_only else None,
+      output_positions=positions,
       num_layers=num_layers,
     )
-    logits = self.classifier(
-      outputs["pooled_output"],
-      training=training,
-      dropout_seed=layers.fold_in(dropout_seed, 1),
+    logits = self._classify(
+      outputs, training=training, dropout_seed=layers.fold_in(dropout_seed, 1)
     )
     return {**({} if logits_only else outputs), "logits": logits}
+
+  def _classify(self, outputs: Mapping[str, Any], **options: Any) -> tf.Tensor:
+    return self.classifier(outputs["pooled_output"], **options)
 
   def compute_loss(
     self,
@@ -131,35 +136,11 @@ class AlbertForTokenClassification(AlbertForSequenceClassification):
   """
 
   _is_regression_of_one = False
+  _needs_all_positions = True
 
-  @layers.without_autograph
-  def call(
-    self,
-    features: Mapping[str, tf.Tensor],
-    training: Optional[bool] = None,
-    dropout_seed: Optional[tf.Tensor] = None,
-    logits_only: bool = False,
-    num_layers: Optional[int] = None,
-  ) -> dict[str, Any]:
-    """Runs the encoder and the head; for the arguments see `AlbertModel`.
-
-    Returns:
-      `logits` <float32>[B, S, classes] and, unless `logits_only`, the outputs
-      of `AlbertModel`.
-    """
-    inputs, _ = self.named_inputs(features)
-    outputs = self.albert(
-      inputs,
-      training=training,
-      dropout_seed=layers.fold_in(dropout_seed, 0),
-      num_layers=num_layers,
-    )
+  def _classify(self, outputs: Mapping[str, Any], **options: Any) -> tf.Tensor:
     hidden = outputs["sequence_output"]  # [B, S, H]
-    batch, length = tf.unstack(tf.shape(hidden)[:2])
-    scores = self.classifier(
-      tf.reshape(hidden, [-1, hidden.shape[2]]),
-      training=training,
-      dropout_seed=layers.fold_in(dropout_seed, 1),
-    )  # [B * S, classes]
-    logits = tf.reshape(scores, [batch, length, self.classifier.num_classes])
-    return {**({} if logits_only else outputs), "logits": logits}
+    rows = tf.reshape(hidden, [-1, hidden.shape[2]])
+    scores = self.classifier(rows, **options)  # [B * S, classes]
+    sizes = [*tf.unstack(tf.shape(hidden)[:2]), self.classifier.num_classes]
+    return tf.reshape(scores, sizes)

@@ -58,14 +58,15 @@ class ConfiguredLayer(_Layer):
 class LayerNorm(_Layer):
   """LayerNorm over the last axis.
 
-  Computes in float32, or in float64 for such an input. The result has the
-  dtype of the input. The default epsilon, added to the
-  variance, is that of the reference (tf.contrib's layer_norm).
+  Computes in float32, or in float64 for such an input. The result has the dtype
+  of the input.
   """
 
-  def __init__(self, epsilon: float = 1e-12, **kwargs: Any):
+  # Is added to the variance, as in the reference (tf.contrib's layer_norm).
+  epsilon = 1e-12
+
+  def __init__(self, **kwargs: Any):
     super().__init__(autocast=False, **kwargs)
-    self.epsilon = epsilon
 
   def build(self, input_shape: tf.TensorShape) -> None:
     size = [input_shape[-1]]
@@ -79,9 +80,6 @@ class LayerNorm(_Layer):
     return fused_ops.add_layer_norm(
       x, None, None, gamma, beta, self.epsilon, compiled=bool(training)
     )
-
-  def get_config(self) -> dict[str, Any]:
-    return {**super().get_config(), "epsilon": self.epsilon}
 
 
 def project(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:

@@ -87,7 +87,7 @@ def test_layer_norm_has_the_dtype_of_its_input(policy):
     make(factorized_embedding.FactorizedEmbedding, hidden_dropout_prob=0.25),
     make(transformer_block.SelfAttention, hidden_dropout_prob=0.25),
     make(transformer_block.FeedForward, hidden_dropout_prob=0.25),
-    layers.LayerNorm(epsilon=1e-6, name="LayerNorm"),
+    layers.LayerNorm(name="LayerNorm"),
     make(heads.MaskedLMHead, hidden_act="relu"),
     heads.ClassificationHead(CONFIG, 3, 0.25),
     shared_transformer_encoder.SharedTransformerEncoder(CONFIG, True),

@@ -3,7 +3,7 @@
 `Trainer` is the loop, `make_train_step` one update and `TrainConfig` the
 settings. A `Task` (objective.py) defines the model, the data and the losses.
 The package also has LAMB and AdamW, schedules, evaluation, the checkpoint
-manager, reporting and the run's folder. The loop does not depend on ALBERT.
+manager and reporting.
 """
 
 from official_albert.train_config import Phase, TrainConfig, for_finetuning
