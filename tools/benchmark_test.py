@@ -228,7 +228,7 @@ def test_a_portion_is_pretrained_by_another_system(tmp_path, peer_python):
   lines = (tmp_path / "corpus.txt").read_text().splitlines()
   pieces = toy_vocabulary.train(lines, 45)
   (tmp_path / "tokenizer.model").write_bytes(pieces)
-  config = toy_models.config(45, 128, num_hidden_groups=1)
+  config = toy_models.config(45, 128, num_hidden_layers=3)
   config.to_json_file(str(tmp_path / "config.json"))
   done = many_commands.start(
     *("-m", "tools.run_portion", f"--output_dir={tmp_path}/out"),

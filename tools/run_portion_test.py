@@ -153,7 +153,9 @@ def test_portions_on_other_machines_end_with_the_same_bits(tmp_path):
   lines = (tmp_path / "corpus.txt").read_text().splitlines()
   pieces = toy_vocabulary.train(lines, 45)
   (tmp_path / "tokenizer.model").write_bytes(pieces)
-  config = toy_models.config(45, 128, hidden_dropout_prob=0.2)
+  config = toy_models.config(
+    45, 128, hidden_dropout_prob=0.2, num_hidden_layers=3
+  )
   config.to_json_file(str(tmp_path / "config.json"))
   settings = (
     f"--albert_config_file={tmp_path}/config.json --phase_steps=80,60,70 "

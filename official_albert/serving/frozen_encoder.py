@@ -279,11 +279,10 @@ def freeze_encoder(model: Any, precision: str) -> Any:
 
 def with_encoder(model: Any, replace: Callable[[Any], Any]) -> Any:
   """Returns a model with replace(encoder); see `freeze_encoder`."""
-  is_albert = isinstance(model, modeling.AlbertModel)
   # Keras copies a model only by saving it.
   result = object.__new__(type(model))
   vars(result).update(vars(model))
-  if is_albert:
+  if isinstance(model, modeling.AlbertModel):
     vars(result)["encoder"] = replace(model.encoder)
   else:
     vars(result)["albert"] = with_encoder(model.albert, replace)

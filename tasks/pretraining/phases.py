@@ -57,12 +57,11 @@ def make_tasks(
     if depth:
       config.at_depth(depth)  # Raises if the model cannot have it.
       task.num_layers = depth
-  last, whole = tasks[-1].num_layers, config.num_hidden_layers
-  if last not in (None, whole):
+  if layers[-1] not in (0, config.num_hidden_layers):
     raise ValueError(
-      f"the last of phase_layers is {last}, but the trained model applies all "
-      f"its {whole} layers: end with {whole}, or set num_hidden_layers to "
-      f"{last}."
+      f"the last of phase_layers is {layers[-1]}, but the trained model "
+      f"applies all its {config.num_hidden_layers} layers: end with these, or "
+      f"set num_hidden_layers to {layers[-1]}."
     )
   if shift_positions:
     longest = max(task.tokens_per_example for task in tasks)
