@@ -18,7 +18,7 @@ NO_MULTI_LABEL = (
   "--task=text_multi_label --label_separator=...)"
 )
 # What joins several labels in a cell of a table.
-_SEPARATORS = re.compile(r"\s*[,;|]\s*")
+_SEPARATORS = re.compile(r"\s*[,;|#]\s*")
 
 
 def are_several(label: str, known: Collection[str]) -> bool:
@@ -88,7 +88,7 @@ def class_index(label: Any, names: Sequence[str]) -> int:
   numbers = (bool, int, float, np.bool_, np.number)
   if isinstance(label, numbers) and label == np.floor(label):
     # Not nan, which differs from itself, but perhaps inf.
-    index = int(label) if np.isfinite(label) else -1
+    index = int(label) if abs(label) < 2**53 else -1
     if str(index) in names:
       return names.index(str(index))
     are_indices = not any(known.lstrip("-").isdigit() for known in names)
@@ -139,7 +139,13 @@ def to_indicators(y: Any, names: Sequence[str]) -> np.ndarray:
         f"the labels of a text are {found!r:.80}, but must be a list of them; "
         f"or give an array of 0 and 1, [N, {len(names)}]."
       )
-    row[[class_index(label, names) for label in found]] = 1
+    classes = [class_index(label, names) for label in found]
+    if len({*classes}) < len(classes):
+      raise ValueError(
+        f"a text has a label twice in {found!r:.80}: give each once, or an "
+        f"array of 0 and 1, [N, {len(names)}]."
+      )
+    row[classes] = 1
   return indicators
 
 

@@ -191,6 +191,7 @@ def test_wrong_labels_of_several_are_refused(several, tokenizer):
     (["pos", "neg"], "the labels of a text are 'pos', but must be a list"),
     ([["pos"], ["new"]], "label 'new' is unknown"),
     ([[0.5, 0, 1], [0, 1, 1]], "label 0.5 is unknown"),
+    ([[0, 1], [0, 0]], r"a label twice in \[0, 0\]: .* \[N, 3\]"),
     ([["pos"]], r"2 texts, but the labels have the shape \[1, 3\]"),
   ):
     with pytest.raises(ValueError, match=named):
@@ -216,6 +217,8 @@ def test_integers_are_names_if_the_names_are_integers():
   assert labels_lib.to_classes(given, names).tolist() == [1, 2, 0, 0, 2, 1]
   with pytest.raises(ValueError, match="label 0 is unknown: .* 3, 1, 2"):
     labels_lib.to_classes([1, 0], names)
+  with pytest.raises(ValueError, match=f"label {10**30} is unknown"):
+    labels_lib.to_classes([10**30], names)
 
 
 def test_batches_hold_texts_of_similar_length_once(tokenizer):

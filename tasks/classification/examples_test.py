@@ -97,7 +97,16 @@ def test_find_labels(labels, expected):
   [
     *(
       (("a", several, "b"), re.escape(several) + ".*multi-label")
-      for several in ("a,b", "a; b", "b|a|a", "['c']", "[]", "{'a'}", "('a',)")
+      for several in (
+        "a,b",
+        "a; b",
+        "b|a|a",
+        "a#b",
+        "['c']",
+        "[]",
+        "{'a'}",
+        "('a',)",
+      )
     ),
     # They fit no table of probabilities.
     (("a\tb", "c"), r"^a\.tsv: the label"),

@@ -376,6 +376,9 @@ def _span(where: str, text: str, value: Any) -> tuple[int, int, str]:
   if isinstance(value, dict):
     shown, suffix = value.get("text"), "_offset" * ("start_offset" in value)
     names = (f"start{suffix}", f"end{suffix}", "label")  # doccano's, too.
+    labels = value.get("labels")  # Label Studio has a list of them.
+    if isinstance(labels, list) and len(labels) == 1:
+      value = {**value, "label": labels[0]}
     value = [value.get(name) for name in names]
   fits = isinstance(value, list) and list(map(type, value)) == [int, int, str]
   if not fits or not 0 <= value[0] < value[1] <= len(text) or not value[2]:

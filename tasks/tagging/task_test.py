@@ -65,7 +65,9 @@ def read(folder, name, content, text="text", label="label", may_skip=False):
       "c.jsonl",
       '{"text": "EU said", "entities": [{"id": 7, "label": "ORG", '
       '"start_offset": 0, "end_offset": 2}]}\n'
-      '{"text": "Bo", "entities": [[0, 2, "PER"]]}\n',
+      # As of Label Studio.
+      '{"text": "Bo", "entities": [{"start": 0, "end": 2, "text": "Bo", '
+      '"labels": ["PER"]}]}\n',
       (),
     ),
     # A column of sentences beside blank lines.

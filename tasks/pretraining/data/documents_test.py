@@ -128,6 +128,7 @@ def test_bad_documents_and_damage_are_named_with_their_line(
     ("a.txt", _gzip(b"PK\3\4x"), r"no UTF-8 .*PK\\x03\\x04x.*: unpack"),
     ("a", _gzip(b"WARC/1.0\r\nWARC-Type: "), r"no UTF-8 .*WARC/1.0.*extract"),
     ("a.txt", b"It is.\rIt was.\r", r"a.txt ends .* carriage returns .*tr"),
+    ("a.txt", b"It is.\rIt was.\rAnd.\r\n", "a.txt ends .* carriage returns"),
     (
       "a.txt",
       b"It is.\n<|endoftext|>\nIt was.",
