@@ -88,7 +88,7 @@ def class_index(label: Any, names: Sequence[str]) -> int:
   numbers = (bool, int, float, np.bool_, np.number)
   if isinstance(label, numbers) and label == np.floor(label):
     # Not nan, which differs from itself, but perhaps inf.
-    index = int(label) if abs(label) < 2**53 else -1
+    index = int(label) if np.abs(label) < 2**53 else -1
     if str(index) in names:
       return names.index(str(index))
     are_indices = not any(known.lstrip("-").isdigit() for known in names)

@@ -161,8 +161,8 @@ def check_head(path: str, head: bytes) -> None:
       f"{path} is no UTF-8 text (it begins with {head[:8]!r}): unpack it, "
       "extract its text, or convert it, for example with iconv."
     )
-  returns = head.rstrip().count(b"\r") - head.count(b"\r\n")
-  if returns > head.count(b"\n"):
+  text = head.rstrip()
+  if b"\n" not in text and text.count(b"\r") > head.count(b"\n"):
     raise ValueError(
       f"{path} ends lines by carriage returns alone, which are spaces here: "
       "convert them, for example with tr '\\r' '\\n'."
