@@ -13,12 +13,15 @@ encode_pieces, FullTokenizer) and create_pretraining_data.py
 from __future__ import annotations
 
 import functools
+import math
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional, Union
 
 import sentencepiece
+from google.protobuf import message
+from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import files
 from official_albert.tokenization import (
@@ -38,6 +41,8 @@ _SPACED_SCRIPTS = frozenset(
   "ETHIOPIC CHEROKEE MONGOLIAN HANGUL MODIFIER".split()
 )
 _PUNCTUATION = frozenset('!"#$%&()*+,-./:;?@[\\]^_`{|}~')
+# The scores of so many pieces have an exact sum.
+_EXACT_PIECES = 512
 _TRAIN_ADVICE = "`python -m tools.train_vocabulary` trains a suitable one"
 
 
@@ -97,6 +102,43 @@ def ends_in_digit_comma(piece: str) -> bool:
   return len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit()
 
 
+def round_scores(model: sentencepiece_model_pb2.ModelProto) -> None:
+  """Rounds the scores of a unigram model, so that float32 adds them exactly.
+
+  If two splits of a word have almost the same score, as of "soooo", the choice
+  depends on rounding. TensorFlow Text and SentencePiece up to 0.2.1 compare a
+  float64 with a float32, and SentencePiece 0.2.2 compares two float32. Without
+  rounding errors, both take the first of the best splits.
+
+  Both also give different scores to user-defined symbols. These become normal
+  pieces with the score in TensorFlow Text, unless the model's rules would then
+  change them.
+
+  Deviation: the original's choice depends on rounding.
+  """
+  if model.trainer_spec.model_type != model.trainer_spec.UNIGRAM:
+    return
+  kinds = model.SentencePiece
+  pieces = [p for p in model.pieces if p.type == kinds.NORMAL]
+  best = max([0.0, *(piece.score for piece in pieces)])
+  symbols = [p for p in model.pieces if p.type == kinds.USER_DEFINED]
+  for symbol in symbols:
+    symbol.type = kinds.NORMAL
+    symbol.score = len(symbol.piece.encode()) * best - 0.1
+  pieces += symbols
+  largest = max((abs(piece.score) for piece in pieces), default=0.0)
+  # The float32 of a sum below 2**bits has 24 bits for it.
+  _, bits = math.frexp(_EXACT_PIECES * largest)
+  unit = 2.0 ** -max(10, 24 - bits)
+  for piece in pieces:
+    piece.score = round(piece.score / unit) * unit
+  processor = sentencepiece.SentencePieceProcessor()
+  processor.LoadFromSerializedProto(model.SerializeToString())
+  for symbol in symbols:
+    if f"a{symbol.piece}" not in processor.normalize(f"a{symbol.piece}"):
+      symbol.type = kinds.USER_DEFINED
+
+
 class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   """A `FileTokenizer` with a SentencePiece model.
 
@@ -111,8 +153,8 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
   does not have ALBERT's special pieces at ids 0 to 4.
 
   Attributes:
-    model: the content of the file, but with all special pieces as control
-      pieces, which text never becomes.
+    model: the content of the file, but with `round_scores`, and with all
+      special pieces as control pieces, which text never becomes.
     digit_comma_parts: for each id whose piece ends in a digit and a comma, the
       parts that replace it: the id of each part, and its range within the
       piece, in characters without word marks.
@@ -124,13 +166,13 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
 
   def _load(self, content: bytes) -> None:
     self._processor = sentencepiece.SentencePieceProcessor()
-    self.model = content
     try:
       self._processor.LoadFromSerializedProto(content)
+      model = sentencepiece_model_pb2.ModelProto.FromString(content)
       self.vocab_size = self._processor.get_piece_size()
       ids = range(self.vocab_size)
       self._pieces = [self._processor.id_to_piece(i) for i in ids]
-    except (RuntimeError, UnicodeDecodeError) as error:
+    except (RuntimeError, UnicodeDecodeError, message.DecodeError) as error:
       raise ValueError(
         f"{self.model_file!r} ({len(content):,} bytes) is not a SentencePiece "
         "model: give the .model file, not .vocab or text, and check that the "
@@ -151,16 +193,12 @@ class SentencePieceTokenizer(file_tokenizer.FileTokenizer):
         f"unknown text, and have {WORD_START}, the space, as a normal piece: "
         f"{_TRAIN_ADVICE}."
       )
-    if not all(map(self._processor.is_control, _CONTROL_IDS)):
-      # A model with user_defined_symbols=[CLS],[SEP],[MASK] would find them in
-      # text. Few models need the import, and all data workers would load it.
-      from sentencepiece import sentencepiece_model_pb2
-
-      model = sentencepiece_model_pb2.ModelProto.FromString(content)
-      for i in _CONTROL_IDS:
-        model.pieces[i].type = model.pieces[i].CONTROL
-      self.model = model.SerializeToString()
-      self._processor.LoadFromSerializedProto(self.model)
+    for i in _CONTROL_IDS:
+      # A model with user_defined_symbols=[CLS],[SEP],[MASK] would find them.
+      model.pieces[i].type = model.pieces[i].CONTROL
+    self._to_text(round_scores, model)
+    self.model = model.SerializeToString()
+    self._processor.LoadFromSerializedProto(self.model)
     controls = filter(self._processor.is_control, ids)
     self.special_ids = frozenset([self.unk_id, *controls])
     self._has_bytes = any(map(self._processor.is_byte, ids))

@@ -1,11 +1,10 @@
 """The tokenizers in the graph, for models that take raw text.
 
 Text is changed by the table of the Python tokenizer. tensorflow_text splits it
-further, with two limits:
+further:
 
-- It contains an older SentencePiece. Where two splits of a word have the same
-  score, the Python package prefers the other one since version 0.2.2 ("66 6",
-  not "6 66"). This affects 1 of 31,200 lines of Wikipedia.
+- It contains an older SentencePiece. Both read a model with rounded scores
+  (`round_scores`), so they also split alike where two splits are equally good.
 - Its BertTokenizer uses another version of Unicode, keeps control characters in
   words and limits the length of words in bytes. So only the words are split by
   its FastWordpieceTokenizer.

@@ -9,10 +9,14 @@ import random
 import numpy as np
 import pytest
 import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
 
 from official_albert import tokenization
 from official_albert.testing import toy_vocabulary
-from official_albert.tokenization import text_offsets_test
+from official_albert.tokenization import (
+  sentencepiece_tokenizer,
+  text_offsets_test,
+)
 from official_albert.tokenization.in_graph import text_layers
 
 both_kinds = pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
@@ -141,6 +145,75 @@ def test_equals_python_on_goldens_and_real_text(files, lower_case):
   files = {**files, "sentencepiece": text_offsets_test.RELEASED}
   for kind, file in files.items():
     assert _differing(make_pair(kind, file, lower_case), texts) == []
+
+
+def _repeats(count: int) -> list[str]:
+  """Returns texts of repeated strings, whose splits have equal scores."""
+  rng = random.Random(5)
+  units = "s o ha ! . .. ** 6 00 lo m aba 国 あ 😂 - =".split() + [" "]
+  texts = []
+  for _ in range(count):
+    some = rng.sample(units, rng.randint(1, 4))
+    repeated = rng.choices(some, k=rng.choice([1, 2, 4, 9]))
+    texts.append("".join(x * rng.choice([1, 2, 3, 5, 8, 11]) for x in repeated))
+  return texts
+
+
+@pytest.fixture(scope="module")
+def repeating_file(tmp_path_factory) -> pathlib.Path:
+  path = tmp_path_factory.mktemp("vocabulary") / "tiny.model"
+  return text_offsets_test.train(path, _repeats(2000), vocab_size=290)
+
+
+@pytest.mark.parametrize(
+  "file",
+  [
+    None,
+    pytest.param(
+      text_offsets_test.RELEASED,
+      marks=[pytest.mark.golden, text_offsets_test.needs_released],
+    ),
+  ],
+)
+def test_equal_scores_are_decided_alike(repeating_file, file, monkeypatch):
+  unknown = "語" * 200
+  texts = ["sooooo hahahaha!!!! 66666", *_repeats(700)]
+  texts += [unknown + text for text in texts[:99]]
+
+  def count_differing() -> int:
+    python, graph = make_pair("sentencepiece", file or repeating_file)
+    pairs = zip(python.encode_batch(texts), graph.tokenize(texts).to_list())
+    return sum(ours != other for ours, other in pairs)
+
+  assert count_differing() == 0
+  monkeypatch.setattr(sentencepiece_tokenizer, "round_scores", lambda _: None)
+  assert count_differing() > 10
+
+
+def test_scores_are_rounded_and_symbols_obeyed(repeating_file, tmp_path):
+  content = repeating_file.read_bytes()
+  model = sentencepiece_model_pb2.ModelProto.FromString(content)
+  kinds = model.SentencePiece
+  symbol = next(piece for piece in model.pieces if piece.piece == "haha")
+  symbol.type = kinds.USER_DEFINED
+  # The model's rules change this one.
+  model.pieces.add(piece="\u00bd", type=kinds.USER_DEFINED)
+  before = [piece.score for piece in model.pieces]
+  sentencepiece_tokenizer.round_scores(model)
+  rounded = [piece.score for piece in model.pieces]
+  unit = 1 / 2048  # 512 scores of -8 to -16 have a sum above -8192.
+  assert -16 < min(rounded) < -8
+  assert all(score % unit == 0 for score in rounded)
+  assert symbol.score == rounded[5] == -205 * unit  # "haha" and "(": -0.1.
+  changes = np.sort(np.abs(np.subtract(rounded, before)))
+  assert 0 < changes[-11] <= unit / 2  # All but ten symbols.
+  assert symbol.type == kinds.NORMAL
+  assert model.pieces[-1].type == kinds.USER_DEFINED
+  file = tmp_path / "symbols.model"
+  file.write_bytes(model.SerializeToString())
+  pair = make_pair("sentencepiece", file, keep_accents=True)
+  assert pair[0].tokenize("ahaha\u00bd")[-2:] == ["haha", "\u00bd"]
+  assert _differing(pair, ["ahaha\u00bd", *_repeats(50)]) == []
 
 
 @both_kinds
