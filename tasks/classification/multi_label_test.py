@@ -73,6 +73,30 @@ def test_losses_and_predictions_by_hand(tmp_path):
   np.testing.assert_allclose(values, chances, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+  "size, expected", [(128, 0.3), (288, 0.2), (768, 0.88 * 0.02)]
+)
+def test_the_head_of_small_models_has_larger_weights(size, expected, tmp_path):
+  names = [f"label {number}" for number in range(97)]
+  task = _task(tmp_path, labels=[*_LABELS, *names])
+  config = dataclasses.replace(
+    task_test._CONFIG,
+    hidden_size=size,
+    num_attention_heads=4,
+    initializer_range=0.02,
+  )
+  task = task.with_records(["dev"], config)
+  models = []
+  for seed in (3, 3, 4):
+    tf.keras.utils.set_random_seed(seed)
+    models.append(task.build_model().classifier)
+  weights = [head.output_weights.numpy() for head in models]
+  np.testing.assert_allclose(weights[0].std(), expected, rtol=0.03)
+  np.testing.assert_array_equal(weights[0], weights[1])
+  assert np.abs(np.corrcoef(weights[0].ravel(), weights[2].ravel())[0, 1]) < 0.1
+  assert not models[0].output_bias.numpy().any()
+
+
 def _f1(gold, decided):
   hits = (gold & decided).sum()
   return 2 * hits / max(1, gold.sum() + decided.sum())
