@@ -436,6 +436,10 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
         f"{path} keeps no best checkpoint, because it was trained without "
         "--eval_steps: give --checkpoint=latest."
       )
+  if not files.exists(os.path.join(path, RECORD_FILE)):  # Of another program.
+    chosen = _chosen_by_tf1(path, checkpoint)
+    if chosen:
+      return chosen
   numbered = list_checkpoints(path)
   if numbered:
     return numbered[-1]
@@ -452,7 +456,26 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
   inside = [os.path.join(path, name) for name in visible_names(path)]
   run = recorded_folder(inside)
   advice = f", but those of runs: give one, such as {run}" if run else ""
+  hf = [x for x in inside if files.exists(os.path.join(x, "config.json"))]
+  if hf and not run:  # Such as checkpoint-500 of Hugging Face's Trainer.
+    advice = f", but folders of models: give one, such as {hf[-1]}"
   raise FileNotFoundError(f"the folder {path} holds no checkpoint{advice}.")
+
+
+def _chosen_by_tf1(folder: str, checkpoint: str) -> str:
+  """Returns the prefix that other programs take of a folder, or "".
+
+  google-research/albert predicts with the best checkpoint, if it kept one, and
+  TensorFlow continues from the one that the file `checkpoint` names.
+  """
+  names = [] if checkpoint == LATEST else [f"{CHECKPOINT_NAME}-{BEST}"]
+  state = os.path.join(folder, "checkpoint")
+  if files.is_file(state):
+    text = files.read_bytes(state).decode("utf-8", "replace")
+    names += re.findall(r'^model_checkpoint_path: "(?:.*/)?(.+)"$', text, re.M)
+  prefixes = [os.path.join(folder, name) for name in names]
+  is_there = (x for x in prefixes if files.exists(f"{x}{_INDEX}"))
+  return next(is_there, "")
 
 
 def folders_of(prefix: str) -> list[str]:

@@ -224,6 +224,35 @@ def test_the_chosen_checkpoint_of_a_run(tmp_path):
     runs.find_prefix(latest, "best")
 
 
+def test_the_checkpoint_that_other_programs_take(tmp_path):
+  """google-research/albert's best one, and what the file `checkpoint` names."""
+  folder = str(tmp_path / "tf1")
+  write_checkpoints(tmp_path / "tf1", 10)
+  state = tmp_path / "tf1" / "checkpoint"
+  state.write_text(
+    'model_checkpoint_path: "/old/model.ckpt-9"\n'
+    'all_model_checkpoint_paths: "/old/model.ckpt-10"\n'
+  )
+  write_index(tmp_path / "tf1", "other.ckpt")
+  chosen = os.path.join(folder, "model.ckpt-9")
+  assert runs.find_prefix(folder) == chosen
+  best = write_index(tmp_path / "tf1", "model.ckpt-best")
+  assert runs.find_prefix(folder) == best
+  assert runs.find_prefix(folder, "latest") == chosen
+  state.write_text('model_checkpoint_path: "model.ckpt-8"\n')  # It is gone.
+  latest = os.path.join(folder, "model.ckpt-10")
+  assert runs.find_prefix(folder, "latest") == latest
+  (tmp_path / "tf1" / "run.json").write_text("{}")
+  assert runs.find_prefix(folder) == latest
+
+
+def test_a_folder_of_models_of_hugging_face(tmp_path):
+  (tmp_path / "checkpoint-500").mkdir()
+  (tmp_path / "checkpoint-500" / "config.json").write_text("{}")
+  with pytest.raises(FileNotFoundError, match="such as .*/checkpoint-500.$"):
+    runs.find_prefix(str(tmp_path))
+
+
 def test_the_best_of_several_runs(tmp_path):
   write_checkpoints(tmp_path / "seed_5", 10, best=7)
   write_checkpoints(tmp_path / "seed_6", 20, best=17)

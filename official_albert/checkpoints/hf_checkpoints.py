@@ -114,6 +114,8 @@ _COPIES = {
   "predictions.decoder.weight": "albert.embeddings.word_embeddings.weight",
   _BIAS_COPY: _BIAS,
 }
+# What torch.compile and DistributedDataParallel put into names.
+_WRAPPERS = re.compile(r"(?:^|(?<=\.))(?:_orig_mod|module)\.")
 # Constants that Hugging Face saves with the weights.
 _BUFFERS = re.compile(r"embeddings\.(position_ids|token_type_ids)$")
 
@@ -147,6 +149,12 @@ class _NoHead(Exception):
   """The reason why no model of this package has a folder's head."""
 
 
+def is_folder(path: str) -> bool:
+  """Returns whether a folder has a file of Hugging Face."""
+  names = CONFIG_FILE, _WEIGHTS_FILE, _ADAPTER_FILE
+  return any(files.exists(os.path.join(path, name)) for name in names)
+
+
 def read(path: str, head: str = "") -> portable.PortableCheckpoint:
   """Reads a folder, with a head of `names.HEADS`; "" detects it.
 
@@ -157,23 +165,34 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
   modules_path = os.path.join(path, sentence_transformers.MODULES_FILE)
   is_embedding = head in ("", "embedding") and files.exists(modules_path)
   whole, path = path, sentence_transformers.encoder_folder(path)
-  config_path = os.path.join(path, CONFIG_FILE)
-  settings = files.read_json(config_path, dict[str, Any], "copy it again")
-  is_preset = "class_name" in settings  # Of KerasHub.
-  if is_preset:
-    settings, values = keras_files.read_preset(path, settings)
-  config = config_of(settings, config_path)
   if files.exists(os.path.join(path, _ADAPTER_FILE)):
     raise ValueError(
       f"{path} has an adapter ({_ADAPTER_FILE}), which changes the weights: "
       "merge it by merge_and_unload of PEFT, and save the whole model."
     )
+  config_path = os.path.join(path, CONFIG_FILE)
+  if not files.exists(config_path):
+    raise FileNotFoundError(
+      f"{path} has {_WEIGHTS_FILE}, but no {CONFIG_FILE}: save the model by "
+      "save_pretrained of transformers."
+    )
+  settings = files.read_json(config_path, dict[str, Any], "copy it again")
+  is_preset = "class_name" in settings  # Of KerasHub.
+  if is_preset:
+    settings, values = keras_files.read_preset(path, settings)
+  config = config_of(settings, config_path)
   notes = []
   if is_preset and files.exists(os.path.join(path, keras_files.TASK_FILE)):
     notes.append(f"the head of {path}, {keras_files.TASK_FILE}, is not read.")
+  is_torch = False  # Else transformers' torch class has no such names.
   if not is_preset:
-    values = {n: x for n, x in _open(path).items() if not _BUFFERS.search(n)}
-  if not any(name.startswith("albert.") for name in values):
+    found, program = _open(path)
+    is_torch = program != "tf" and not any(map(_WRAPPERS.search, found))
+    if program == "tf":
+      found = keras_files.from_tensorflow(found)
+    values = {_plain(x): found[x] for x in found if not _BUFFERS.search(x)}
+  parts = {name.partition(".")[0] for name in values}
+  if "albert" not in parts and "embeddings" in parts:
     values = {f"albert.{name}": value for name, value in values.items()}
   if _BIAS_COPY in values:
     values.setdefault(_BIAS, values[_BIAS_COPY])
@@ -183,12 +202,12 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     for copy in copies
     if not np.array_equal(values.pop(copy), values[_COPIES[copy]])
   ]
-  if differing:
+  is_tied = settings.get("tie_word_embeddings", True)
+  if differing and is_tied:
     notes.append(
       f"{files.quote(*differing)} differ from what they copy, which is used, "
       "as in transformers 4; version 5 uses the copies."
     )
-  is_tied = settings.get("tie_word_embeddings", True)
   is_tied = is_tied or bool(copies and not differing)
   if config.embedding_size == config.hidden_size:
     config = _resolve_projection(config, values)
@@ -221,7 +240,7 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     if head not in ("", "none"):
       raise ValueError(f"{problem}; --head=none reads the rest.") from error
   result = portable.select(path, config, stored, chosen)
-  result.format = "hf"
+  result.format = "hf" if is_torch else "keras"
   step = settings.get(checkpoint_names.GLOBAL_STEP)
   if type(step) is int and 0 <= step < 2**63:
     result.tensors[checkpoint_names.GLOBAL_STEP] = np.int64(step)
@@ -238,8 +257,9 @@ def read(path: str, head: str = "") -> portable.PortableCheckpoint:
     else hf_tokenizer_reader.read(path, result.notes)
   )
   result.labels = labels
+  of_format = keras_files if is_preset else hf_tokenizer_reader
   result.max_seq_length = min(
-    hf_tokenizer_reader.max_length(path), config.max_position_embeddings
+    of_format.max_length(path), config.max_position_embeddings
   )
   if is_embedding:
     try:
@@ -330,36 +350,51 @@ def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
   return path
 
 
-def _open(folder: str) -> _Values:
-  """Returns the floating-point values of a folder."""
+def _plain(name: str) -> str:
+  """Returns the name that transformers gives a weight today."""
+  name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+  name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
+  return _WRAPPERS.sub("", name)
+
+
+def _open(folder: str) -> tuple[_Values, str]:
+  """Returns the floating-point values of a folder; see `_read_file`."""
   path, index = (os.path.join(folder, x) for x in (_WEIGHTS_FILE, _INDEX_FILE))
   if files.exists(path):
     return _read_file(path)
   is_sharded = files.exists(index)
   if not is_sharded and files.exists(os.path.join(folder, keras_files.TF_FILE)):
-    return keras_files.read_tf_model(folder)
+    return keras_files.read_tf_model(folder), "tf"
   if not is_sharded:
     raise FileNotFoundError(
-      f"{folder} has no {_WEIGHTS_FILE}: save pickles (pytorch_model.bin) "
-      "again, by save_pretrained of transformers with safe_serialization=True."
+      f"{folder} has no {_WEIGHTS_FILE}: save other files of weights, such as "
+      "pytorch_model.bin (a pickle), again by save_pretrained of transformers; "
+      "of a TensorFlow checkpoint, give the prefix."
     )
   file_of = files.read_json(index, _Index, "copy it again")["weight_map"]
   values: _Values = {}
+  program = ""
   for name in sorted({*file_of.values()}):
     if os.path.basename(name) != name or not name.endswith(".safetensors"):
       raise ValueError(f"{index} names {name!r:.80}, not a file beside it.")
-    found = _read_file(os.path.join(folder, name))
+    found, program = _read_file(os.path.join(folder, name))
     values |= {x: found[x] for x in found if file_of.get(x) == name}
-  return values
+  return values, program
 
 
-def _read_file(path: str) -> _Values:
-  """Returns the floating-point values of a file."""
+def _read_file(path: str) -> tuple[_Values, str]:
+  """Returns the floating-point values of a file.
+
+  The text is the program whose names they have: "tf", else torch's.
+  """
   with files.local_copy(path) as local_path:
     name, values = "the header", {}
     try:
       file = safetensors.safe_open(local_path, framework="numpy")
+      program = (file.metadata() or {}).get("format", "")
       names = file.keys()
+      if program == "flax":
+        raise ValueError("it is of Flax")
       if len(names) > _MAX_NAMES:
         raise ValueError(f"it has {len(names):,} tensors")
       for name in names:
@@ -370,7 +405,7 @@ def _read_file(path: str) -> _Values:
         f"{path} is damaged, truncated, or not in float32, float16 or bfloat16 "
         f"({name:.80}: {str(error)[:120]}): copy it again, or save it so."
       ) from error
-  return values
+  return values, program
 
 
 def config_of(values: Mapping[str, Any], path: str) -> modeling.AlbertConfig:
@@ -506,7 +541,10 @@ def _labels_of(
   expected = {name: i for i, name in enumerate(names)}
   label2id = settings.get("label2id")
   # transformers writes other names where label2id was never set.
-  if label2id and {*label2id} == {*expected} and label2id != expected:
+  is_same = {*(label2id or {})} == {*expected}
+  if is_same and any(
+    label2id[x] not in (i, str(i)) for x, i in expected.items()
+  ):
     raise _NoHead(f"{path} has an id2label and a label2id that contradict")
   unnamed = tuple(f"LABEL_{i}" for i in range(classes))
   return () if names == unnamed else names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import resource
 import shutil
 import struct
@@ -169,6 +170,32 @@ def test_copies_of_tied_weights(folder):
   assert note.startswith(f"'{table}' differ from")
 
 
+def test_names_with_wrappers_and_old_names(folder):
+  before = hf_checkpoints.read(str(folder))
+  path = str(folder / "model.safetensors")
+  values = safetensors.numpy.load_file(path)
+  for rename, kind in (
+    (lambda x: f"_orig_mod.{x}", "keras"),
+    (lambda x: f"module._orig_mod.{x}", "keras"),
+    (lambda x: x.replace("albert.", "albert._orig_mod."), "keras"),
+    (lambda x: re.sub(r"(?<=LayerNorm\.)weight$", "gamma", x), "hf"),
+    (lambda x: re.sub(r"(?<=LayerNorm\.)bias$", "beta", x), "hf"),
+  ):
+    renamed = {rename(name): value for name, value in values.items()}
+    assert renamed.keys() != values.keys()
+    safetensors.numpy.save_file(renamed, path)
+    found = hf_checkpoints.read(str(folder))
+    check_same(before, found)
+    assert found.head == "pretraining" and found.format == kind
+  renamed = {f"model.{name}": value for name, value in values.items()}
+  safetensors.numpy.save_file(renamed, path)
+  with pytest.raises(ValueError, match="its first is 'model.albert.emb"):
+    hf_checkpoints.read(str(folder))
+  safetensors.numpy.save_file(values, path, {"format": "flax"})
+  with pytest.raises(ValueError, match="it is of Flax"):
+    hf_checkpoints.read(str(folder))
+
+
 def test_unexpected_and_missing_names(folder):
   extra = np.zeros([3], np.float32)
   change(folder, **{"lm_head.extra": extra, "steps": np.array([3])})
@@ -218,7 +245,7 @@ def test_damaged_weights(folder):
     ):
       hf_checkpoints.read(str(folder))
   path.rename(folder / "pytorch_model.bin")
-  with pytest.raises(FileNotFoundError, match="save pickles .* again"):
+  with pytest.raises(FileNotFoundError, match="pytorch_model.bin .*again"):
     hf_checkpoints.read(str(folder))
 
 
@@ -332,9 +359,15 @@ def test_settings_without_effect(folder):
   }
   change_config(folder, **changes)
   assert not hf_checkpoints.read(str(folder)).notes
+  (folder / "config.json").unlink()  # As accelerate saves a state.
+  with pytest.raises(
+    FileNotFoundError, match="safetensors, but no config.json"
+  ):
+    loading.read_checkpoint(str(folder))
   (folder / "adapter_config.json").write_text("{}")
+  (folder / "model.safetensors").unlink()
   with pytest.raises(ValueError, match="adapter_config.json.*merge it"):
-    hf_checkpoints.read(str(folder))
+    loading.read_checkpoint(str(folder))
 
 
 def test_weights_of_a_larger_encoder_are_refused(tmp_path):
@@ -362,6 +395,7 @@ def test_an_output_table_of_its_own(folder):
   change(folder, **{"predictions.decoder.weight": words + 1})
   read = hf_checkpoints.read(str(folder))
   assert read.head == "none" and "tie_word" in read.head_problem
+  assert not any("which is used" in note for note in read.notes)
 
 
 _THREE = {"0": "a", "1": "b", "2": "c"}
@@ -430,6 +464,17 @@ def test_one_output_without_a_name_may_score_options(is_named, tmp_path):
   assert read.head == "regression"
   is_noted = any("give --head=multiple_choice" in x for x in read.notes)
   assert is_noted != is_named
+
+
+def test_a_classifier_without_a_pooler_is_of_tokens(tmp_path):
+  folder = copied(tmp_path, "sequence_classification", architectures=None)
+  names = [f"albert.pooler.{x}" for x in ("weight", "bias")]
+  assert hf_checkpoints.read(str(folder)).head == "classification"
+  change(folder, **dict.fromkeys(names))
+  labels = {"a": "0", "b": 1, "c": "2"}  # Some write their numbers as text.
+  change_config(folder, id2label=_THREE, label2id=labels)
+  read = hf_checkpoints.read(str(folder))
+  assert (read.head, read.labels) == ("token_classification", ("a", "b", "c"))
 
 
 def _cross_encoder(activation):

@@ -17,11 +17,13 @@ import numpy as np
 
 from official_albert import files, tokenization
 from official_albert.checkpoints import tokenizer_file
+from official_albert.settings import check_number
 
 TF_FILE = "tf_model.h5"
 PRESET_FILE = "model.weights.h5"
 # The head of a preset of a task.
 TASK_FILE = "task.weights.h5"
+_PREPROCESSOR_FILE = "preprocessor.json"
 _VOCABULARY = "assets/tokenizer/vocabulary.spm"
 # How the last part of a variable's name ends in Hugging Face. A preset has
 # numbers: the first variable of a LayerNormalization is gamma.
@@ -68,13 +70,18 @@ _Values = dict[str, np.ndarray]
 
 
 def read_tf_model(folder: str) -> _Values:
-  """Returns the weights of a tf_model.h5.
+  """Returns the weights of a tf_model.h5, by TensorFlow's names.
 
   Raises:
     ValueError: the file is damaged.
   """
+  return _read(os.path.join(folder, TF_FILE))[0]
+
+
+def from_tensorflow(found: Mapping[str, np.ndarray]) -> _Values:
+  """Returns the weights of a TFAlbert... class by Hugging Face's names."""
   values: _Values = {}
-  for path, value in _read(os.path.join(folder, TF_FILE))[0].items():
+  for path, value in found.items():
     # LAYER/MODEL/LAYER/.../kernel:0, or without the model. A head repeats the
     # table of the encoder.
     parts = path.removesuffix(":0").split("/")
@@ -104,6 +111,10 @@ def read_preset(
     raise ValueError(
       f"{folder} is a preset of KerasHub for {name!r:.80}; only AlbertBackbone "
       "is read."
+    )
+  if "'mode'" in str(config.get("dtype")):  # Such as int8, also of one layer.
+    raise ValueError(
+      f"{folder} has a quantized dtype: save the preset before quantize."
     )
   settings = {k: config[x] for k, x in _ARGUMENTS.items() if x in config}
   # KerasHub has one activation, the tanh form.
@@ -141,6 +152,21 @@ def preset_tokenizer(folder: str) -> Optional[tokenizer_file.TokenizerFile]:
   return tokenizer_file.TokenizerFile(path, "sentencepiece", rules)
 
 
+def max_length(folder: str) -> int:
+  """Returns the maximum tokens of a text, or 0 if a preset does not say it.
+
+  Raises:
+    ValueError: it is no positive integer.
+  """
+  path = os.path.join(folder, _PREPROCESSOR_FILE)
+  if not files.exists(path):
+    return 0
+  settings = files.read_json(path, dict[str, Any], "copy it again")
+  length = (settings.get("config") or {}).get("sequence_length") or 0
+  check_number(f"sequence_length of {path}", length, least=0, whole=True)
+  return length
+
+
 def _read(path: str) -> tuple[_Values, dict[str, str]]:
   """Returns the floating-point values of a file, and the names of its layers.
 
@@ -166,6 +192,8 @@ def _read(path: str) -> tuple[_Values, dict[str, str]]:
         raise ValueError(f"{place:.80} is not in it as it is")
       if node.dtype.kind == "f":
         values[place] = node[()].astype(np.float32)
+      elif node.attrs.get("dtype") == "bfloat16":  # h5py has no such type.
+        values[place] = node[()].view("bfloat16").astype(np.float32)
 
     try:
       with h5py.File(local_path, "r") as file:

@@ -74,6 +74,34 @@ def test_a_tf_model_is_read_exactly(name, model, tmp_path):
   check_same(expected, hf_checkpoints.read(str(folder)))
 
 
+@pytest.mark.golden
+@pytest.mark.parametrize("files", [1, 3])
+def test_safetensors_with_the_names_of_tensorflow(files, tmp_path):
+  """What a TFAlbert... class saves with safe_serialization."""
+  shutil.copytree(_HF / "pretraining", tmp_path / "hf")
+  folder = tmp_path / "hf"
+  expected = hf_checkpoints.read(str(folder))
+  path = folder / "model.safetensors"
+  values, index = {}, {}
+  for name, value in safetensors.numpy.load_file(path).items():
+    name = f"{tf_name(name)}:0"
+    is_kernel = name.endswith("kernel:0")
+    values[name] = np.ascontiguousarray(value.T) if is_kernel else value
+  path.unlink()
+  for i in range(files):
+    part = {name: values[name] for name in sorted(values)[i::files]}
+    name = f"{i}.safetensors" if files > 1 else path.name
+    safetensors.numpy.save_file(part, folder / name, {"format": "tf"})
+    index.update(dict.fromkeys(part, name))
+  if files > 1:
+    text = json.dumps({"weight_map": index})
+    (folder / "model.safetensors.index.json").write_text(text)
+  found = hf_checkpoints.read(str(folder))
+  check_same(expected, found)
+  assert (expected.format, found.format) == ("hf", "keras")
+  assert found.head == "pretraining" and not found.unexpected
+
+
 @pytest.fixture
 def folder(tmp_path):
   shutil.copytree(_HF / "pretraining", tmp_path / "hf")
@@ -213,6 +241,9 @@ def test_a_preset_of_keras_hub_is_read_exactly(group, tmp_path):
   assert config.attention_probs_dropout_prob == 0.125
   for name in ("num_hidden_groups", "inner_group_num", "num_hidden_layers"):
     assert getattr(config, name) == getattr(source.config, name)
+  (folder / "preprocessor.json").write_text('{"config":{"sequence_length":9}}')
+  found = loading.read_checkpoint(str(folder))
+  assert (found.max_seq_length, found.format) == (9, "keras")
   # KerasHub runs the model alone: it neither lower-cases nor strips accents.
   (folder / "task.weights.h5").touch()  # The head of a classifier.
   assert "task.weights.h5" in loading.read_checkpoint(str(folder)).notes[0]
@@ -225,11 +256,26 @@ def test_a_preset_of_keras_hub_is_read_exactly(group, tmp_path):
   assert not tokenizer.rules.lower_case and tokenizer.rules.keep_accents
 
 
+def test_a_preset_in_bfloat16_is_read_exactly(tmp_path):
+  source = golden(head="none")
+  write_preset(tmp_path / "preset", source)
+  with h5py.File(tmp_path / "preset" / "model.weights.h5", "a") as file:
+    name = "layers/dense_1/vars/1"  # The pooler's bias.
+    value = file[name][()].astype("bfloat16")
+    del file[name]
+    file.create_dataset(name, data=value.view("V2")).attrs["dtype"] = "bfloat16"
+  found = loading.read_checkpoint(str(tmp_path / "preset")).tensors
+  bias = found["bert/pooler/dense/bias"]
+  assert bias.dtype == np.float32
+  np.testing.assert_array_equal(bias, value.astype(np.float32))
+
+
 @pytest.mark.parametrize(
   "changes, message",
   [
     ({"class_name": "BertBackbone"}, "preset of KerasHub for 'BertBackbone'"),
     ({"config": None}, "preset of KerasHub"),
+    ({"config": {"dtype": {"config": {"mode": "int8"}}}}, "quantized"),
     ({"config": {"num_layers": 0}}, "num_hidden_layers"),
     ({"config": {"hidden_dim": 32}}, "shape|lacks|multiple|divi"),
   ],

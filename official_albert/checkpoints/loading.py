@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import warnings
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
 
-from official_albert import archives, files, modeling, runs
+from official_albert import archives, modeling, runs
 from official_albert.checkpoints import (
   hf_checkpoints,
   hubs,
@@ -72,7 +71,7 @@ def open(
   with archives.naming(path, local), archives.unpacked(local) as folder:
     run = runs.run_folder(folder)
     encoder = sentence_transformers.encoder_folder(run)
-    if files.exists(os.path.join(encoder, hf_checkpoints.CONFIG_FILE)):
+    if hf_checkpoints.is_folder(encoder):
       if checkpoint or include_optimizer:
         raise ValueError(
           f"{run} is a folder of Hugging Face, which holds one model and no "

@@ -354,3 +354,15 @@ def test_a_tf2_module_of_tf_hub_is_read_exactly(tmp_path):
   source.config.to_json_file(config)
   with pytest.raises((ValueError, OSError), match="lacks bert/|damaged"):
     loading.read_checkpoint(folder, config)
+
+
+def test_the_state_of_other_optimizers_is_left_out(tmp_path):
+  """tf.compat.v1.train's Adam gives its slots other names."""
+  source = golden()
+  ends = "", "/Adam", "/Adam_1"
+  tensors = {f"{n}{end}": x for n, x in source.tensors.items() for end in ends}
+  tensor_bundle.write_bundle(str(tmp_path / "model.ckpt-7"), tensors)
+  source.config.to_json_file(str(tmp_path / "albert_config.json"))
+  found = loading.read_checkpoint(str(tmp_path))
+  check_same(source, found)
+  assert found.unexpected == source.unexpected

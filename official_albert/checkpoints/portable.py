@@ -127,7 +127,8 @@ class PortableCheckpoint:
     head_problem: why no model of this package has the source's head, so that
       the checkpoint holds only the encoder; "" if one has.
     notes: what was inferred or translated, one sentence each.
-    format: "tf1" (also a TF1 module), "hf" or "official_albert".
+    format: "tf1" (also a TF1 module), "hf", "official_albert", or "keras", of
+      which transformers' torch classes read no weights.
     folder: the folder of the run; "" if the weights are not in one.
     record: the content of run.json in it; {} without `folder`.
     scaled_head: of a regression, the values of its head before `target_scale`
@@ -228,6 +229,8 @@ def count_classes(tensors: Mapping[str, Array]) -> int:
 def detect_head(tensors: Mapping[str, Array]) -> str:
   """Returns the head, a key of `names.HEADS`, whose weights are present."""
   if classes := count_classes(tensors):
+    if "bert/pooler/dense/kernel" not in tensors:
+      return "token_classification"
     return "regression" if classes == 1 else "classification"
   for head in ("squad1", "squad2", "pretraining", "masked_lm"):
     if checkpoint_names.has_head(head, tensors):

@@ -21,6 +21,7 @@ from official_albert.settings import check_number
 
 MODULES_FILE = "modules.json"
 _MODEL_FILE, _CONFIG_FILE = "config_sentence_transformers.json", "config.json"
+_SETFIT_FILE = "config_setfit.json"
 # In the folder of the encoder; the second name is of early versions.
 _ENCODER_FILES = ("sentence_bert_config.json", "sentence_albert_config.json")
 # The keys with only one value here, of modules and of the model. All empty
@@ -112,6 +113,10 @@ def read(path: str, checkpoint: portable.PortableCheckpoint) -> None:
     rules = dataclasses.replace(checkpoint.tokenizer.rules, lower_case=True)
     checkpoint.tokenizer = dataclasses.replace(
       checkpoint.tokenizer, rules=rules
+    )
+  if files.exists(os.path.join(path, _SETFIT_FILE)):
+    checkpoint.notes.append(
+      f"the head of {path} is model_head.pkl of SetFit, a pickle, and not read."
     )
   file = os.path.join(path, _MODEL_FILE)
   model = _read(file, _FIXED[""])

@@ -245,7 +245,9 @@ def test_notes_on_what_embed_does_not_do(folder):
     prompts={"query": "find: "},
     similarity_fn_name="dot",
   )
-  prompts, measure = _read(folder).notes
+  (folder / "config_setfit.json").write_text("{}")
+  head, prompts, measure = _read(folder).notes
+  assert "model_head.pkl" in head
   assert "prompts" in prompts and "similarity_fn_name 'dot'" in measure
 
 

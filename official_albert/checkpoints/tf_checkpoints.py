@@ -19,6 +19,8 @@ from official_albert import files, modeling, runs, tokenization
 from official_albert.checkpoints import names as checkpoint_names
 from official_albert.checkpoints import portable, tensor_bundle, tokenizer_file
 
+# The state of tf.compat.v1.train's optimizers, which is never carried.
+_OTHER_SLOTS = ("/Adam", "/Adam_1", "/Momentum")
 # How the names of the TF Model Garden begin, which TF Hub's TF2 modules have,
 # and the TF1 names. A longer beginning comes before a shorter one.
 _BLOCK = "bert/encoder/transformer/group_0/inner_group_0/"
@@ -94,6 +96,8 @@ def read(
   data = record.get("data", {})
   stored = _by_tf1_name(found, is_own, config, prefix)
   scale = stored.pop(portable.TARGET_SCALE, None)
+  for name in [x for x in stored if x.endswith(_OTHER_SLOTS)]:
+    del stored[name]
   if not include_optimizer:
     is_slot = checkpoint_names.is_slot
     stored = {name: x for name, x in stored.items() if not is_slot(name)}

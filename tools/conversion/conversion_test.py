@@ -13,6 +13,7 @@ import sys
 
 import numpy as np
 import pytest
+import safetensors.numpy
 import tensorflow as tf
 
 import official_albert as albert
@@ -434,6 +435,26 @@ def test_finding_and_running_the_other_framework(tmp_path, monkeypatch):
   # The last line of its output is reported.
   with pytest.raises(ValueError, match="Hugging Face cannot run the model: .+"):
     conversion.hf_outputs(sys.executable, str(tmp_path), "none", batch)
+
+
+def test_weights_that_transformers_does_not_read(tmp_path):
+  """Only the folder that was written is given to it."""
+  shutil.copytree(_GOLDEN / "hf_one_group" / "pretraining", tmp_path / "hf")
+  path = tmp_path / "hf" / "model.safetensors"
+  values = safetensors.numpy.load_file(path)
+  wrapped = {f"_orig_mod.{name}": value for name, value in values.items()}
+  safetensors.numpy.save_file(wrapped, path)
+  for target in ("official_albert", "tf1"):
+    output = str(tmp_path / target)
+    report = conversion.convert(
+      target, str(tmp_path / "hf"), output, hf_python="/bin/false"
+    )
+    assert report["source"][0] == "keras" and not report["proofs"]
+  with pytest.raises(ValueError, match="Hugging Face cannot run"):
+    output = str(tmp_path / "again")
+    conversion.convert(
+      "hf", str(tmp_path / "hf"), output, hf_python="/bin/false"
+    )
 
 
 # Runs with transformers. The statistics are those of trained models: a channel
