@@ -57,7 +57,7 @@ def write(
       tokenize_chinese_chars=tokenizer.rules.split_chinese,
     )
   else:
-    model = sentencepiece_model_pb2.ModelProto.FromString(tokenizer.read())
+    model = sentencepiece_model_pb2.ModelProto.FromString(python.model)
     trainer = model.trainer_spec
     if (
       trainer.model_type != trainer.UNIGRAM
@@ -89,20 +89,16 @@ def _sentencepiece_json(
   """Returns the tokenizer.json of a unigram model."""
   mark, kinds = tokenization.WORD_START, model.SentencePiece
   normal = [piece for piece in model.pieces if piece.type == kinds.NORMAL]
-  best = max((piece.score for piece in normal), default=0.0)
   vocabulary = []
   for piece in model.pieces:
-    text, score = piece.piece, piece.score
-    if piece.type == kinds.USER_DEFINED:
-      # As in unigram_model.cc, EncodeOptimized; the stored score is not used.
-      score = len(text.encode()) * best - 0.1
+    text = piece.piece
     is_unused = (
       piece.type in (kinds.CONTROL, kinds.UNUSED)
       and text not in tokenization.SPECIAL_PIECES
     )
     if is_unused or tokenization.ends_in_digit_comma(text):
       text += " "  # Never matches, because texts have no spaces at this point.
-    vocabulary.append([text, score])
+    vocabulary.append([text, piece.score])
   metaspace = {
     "type": "Metaspace",
     "replacement": mark,

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import itertools
-import math
 import os
 import re
 from typing import Any, Iterable, Mapping, Optional, Sequence
@@ -394,8 +393,9 @@ def _of_unigram(
   if not content or [x.piece for x in model.pieces] != names:
     model = _new_model(unigram)
   for x, (_, score) in zip(model.pieces, vocabulary):
-    # `tokenizers` has no kinds of pieces, so that others have other scores.
-    if x.type == x.NORMAL and not math.isclose(x.score, score, rel_tol=1e-5):
+    # `tokenizers` has no kinds of pieces, so that others have other scores;
+    # and `hf_tokenizer` writes rounded ones.
+    if x.type == x.NORMAL and abs(x.score - score) > 1e-3:
       x.score = score
   settings: dict[str, Any] = {"precompiled_charsmap": b""}
   for step in steps:
