@@ -39,7 +39,8 @@ def write(
   Raises:
     ValueError: it is a SentencePiece model whose ids no tokenizer.json gives.
   """
-  kind, python = tokenizer.kind, tokenizer.open()
+  kind: str = tokenizer.kind
+  python: Any = tokenizer.open()
   settings: dict[str, Any] = {
     # This class runs tokenizer.json unchanged. AlbertTokenizer and
     # BertTokenizer of transformers 5 apply rules of their own.
