@@ -172,6 +172,8 @@ class TextClassifier(modeling.FeatureModel):
       name="model",
       dtype=self.dtype_policy,
     )
+    if self.multi_label:
+      self.model.classifier.enlarge_weights()
     self._has_warned = False
     self._create_variables()
 

@@ -136,6 +136,18 @@ class ClassificationHead(layers.ConfiguredLayer):
       return tf.ones([])
     return tf.exp(self.target_scale[1])
 
+  def enlarge_weights(self) -> None:
+    """Draws larger initial weights, for several labels in small models.
+
+    With them, these learn faster. The standard deviation is 0.3 for a
+    `hidden_size` of 128, where it was measured (docs/finetuning.md), and less
+    for wider models. Those of the paper's sizes keep their weights.
+    """
+    if self.config.hidden_size < 768:
+      std = 3.4 / self.config.hidden_size**0.5
+      draw = tf.keras.initializers.RandomNormal(stddev=std)
+      self.output_weights.assign(draw(self.output_weights.shape))
+
   def set_targets(
     self, targets: np.ndarray, keep_outputs: bool = False
   ) -> None:

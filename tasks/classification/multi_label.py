@@ -22,9 +22,6 @@ from official_albert.tasks.classification import task as task_lib
 from official_albert.tasks.common import finetuning_task
 
 _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
-# The standard deviation of the head's initial weights, measured for hidden_size
-# 128. Models of the paper's sizes keep theirs.
-_HEAD_STD, _MEASURED_SIZE, _PAPER_SIZE = 0.3, 128, 768
 
 
 def read_labels(
@@ -182,18 +179,8 @@ class MultiLabelTask(task_lib.OwnTask):
     return np.fromiter(rows, row, len(examples))
 
   def build_model(self) -> modeling.AlbertForSequenceClassification:
-    """Returns a model; if it is small, its head has larger initial weights.
-
-    The encoder's gradients are proportional to them, and the mean over the
-    labels makes the gradients small beside AdamW's epsilon. With the weights of
-    other tasks, a small encoder learns slowly (docs/finetuning.md).
-    """
-    model, size = super().build_model(), self.config.hidden_size
-    if size < _PAPER_SIZE:
-      weights = model.classifier.output_weights
-      std = _HEAD_STD * (_MEASURED_SIZE / size) ** 0.5
-      draw = tf.keras.initializers.RandomNormal(stddev=std)
-      weights.assign(draw(weights.shape))
+    model = super().build_model()
+    model.classifier.enlarge_weights()
     return model
 
   def losses(
