@@ -146,7 +146,7 @@ def several(tokenizer):
 
 
 def test_a_text_may_have_several_labels(several, tmp_path):
-  new = made(tokenizer=several[0].tokenizer, labels=NAMES, multi_label=True)
+  new = made(several[0].tokenizer, NAMES, multi_label=True, dtype="float64")
   assert new.model.classifier.output_weights.numpy().std() > 0.4
   classifier, history = several
   assert {*history} >= {"loss", "val_loss", "val_binary_accuracy"}

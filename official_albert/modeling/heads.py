@@ -146,7 +146,8 @@ class ClassificationHead(layers.ConfiguredLayer):
     if self.config.hidden_size < 768:
       std = 3.4 / self.config.hidden_size**0.5
       draw = tf.keras.initializers.RandomNormal(stddev=std)
-      self.output_weights.assign(draw(self.output_weights.shape))
+      weights = self.output_weights
+      weights.assign(draw(weights.shape, weights.dtype))
 
   def set_targets(
     self, targets: np.ndarray, keep_outputs: bool = False

@@ -103,14 +103,15 @@ def ends_in_digit_comma(piece: str) -> bool:
 
 
 def round_scores(model: sentencepiece_model_pb2.ModelProto) -> None:
-  """Rounds the scores of a unigram model, so that float32 adds them exactly.
+  """Makes the split of a unigram model independent of SentencePiece's version.
 
   If two splits of a word have almost the same score, as of "soooo", the choice
-  depends on rounding. TensorFlow Text and SentencePiece up to 0.2.1 compare a
-  float64 with a float32, and SentencePiece 0.2.2 compares two float32. Without
-  rounding errors, both take the first of the best splits.
+  depends on rounding errors: TensorFlow Text and SentencePiece up to 0.2.1
+  compare a float64 with a float32, and 0.2.2 compares two float32. This rounds
+  the scores, so that float32 adds them exactly. Then all versions take the
+  first of the best splits.
 
-  Both also give different scores to user-defined symbols. These become normal
+  User-defined symbols also have other scores in 0.2.2. They become normal
   pieces with the score in TensorFlow Text, unless the model's rules would then
   change them.
 
@@ -132,6 +133,8 @@ def round_scores(model: sentencepiece_model_pb2.ModelProto) -> None:
   unit = 2.0 ** -max(10, 24 - bits)
   for piece in pieces:
     piece.score = round(piece.score / unit) * unit
+  if not symbols:
+    return
   processor = sentencepiece.SentencePieceProcessor()
   processor.LoadFromSerializedProto(model.SerializeToString())
   for symbol in symbols:
