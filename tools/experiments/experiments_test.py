@@ -362,7 +362,7 @@ def test_published_counts_are_those_of_the_verdicts():
   page = " ".join((_PAGES / "experiments.md").read_text("utf-8").split())
   assert (
     f"By tasks, {tasks[0]} of {sum(tasks)} directions of the paper is shown, "
-    f"{tasks[1]} is contradicted and {tasks[2]} are not resolved; by "
+    f"{tasks[1]} is contradicted and {tasks[2]} are not resolved. By "
     f"pretraining, {training[0]} of {sum(training)} are shown, {training[1]} "
     f"are contradicted and {training[2]} are not resolved."
   ) in page
