@@ -19,6 +19,9 @@ NO_MULTI_LABEL = (
 )
 # What joins several labels in a cell of a table.
 _SEPARATORS = re.compile(r"\s*[,;|#]\s*")
+_LIST = re.compile(r"\[.*\]|\{.*\}|\(.*,.*\)", re.DOTALL)
+# The inside of a list: nothing, or what begins with a text in quotation marks.
+_QUOTED = re.compile(r"""(b?(['"]).*?\2\s*([,:'"b].*)?)?""", re.DOTALL)
 
 
 def are_several(label: str, known: Collection[str]) -> bool:
@@ -32,11 +35,14 @@ def are_several(label: str, known: Collection[str]) -> bool:
   >>> labels.are_several("fun, but sad", ["fun", "sad"])
   False
 
-  The parts of a joined label are `known` labels, so that a name with a comma is
-  a label.
+  The parts are quoted, or are other `known` labels, so that a name with a comma
+  or in brackets is a label.
   """
-  if re.fullmatch(r"\[.*\]|\{.*\}|\(.*,.*\)", label, re.DOTALL):
-    return True
+  if _LIST.fullmatch(label):
+    inside = label[1:-1].strip()
+    others = {x.strip("[]{}()") for x in known if x != label}
+    is_quoted = bool(_QUOTED.fullmatch(inside))
+    return is_quoted or others.issuperset(_SEPARATORS.split(inside))
   parts = _SEPARATORS.split(label)
   return len(parts) > 1 and all(part in known for part in parts)
 

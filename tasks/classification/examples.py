@@ -14,10 +14,10 @@ from official_albert.tasks import common
 
 # Of a row: one, several, or None if it is not known.
 Label = Union[str, tuple[str, ...], None]
-# What programs write for a missing label, in small letters.
-_MISSING = ("nan", "<na>", "#n/a", "nat")
-# Beside words, these may be words, too.
-_PERHAPS_MISSING = ("na", "n/a", "none", "null", "undefined", "?", ".")
+# What programs write for a missing label.
+_MISSING = ("NaN", "<NA>", "#N/A", "NaT")
+# Beside words, these may be words, too, in small letters ("nan" is Min Nan).
+_PERHAPS_MISSING = ("nan", "na", "n/a", "none", "null", "undefined", "?", ".")
 
 
 def read_label(
@@ -80,7 +80,7 @@ def find_labels(
   """
   labels = sorted({*found})
   problem = ""
-  missing = [x for x in labels if x.lower() in _MISSING]
+  missing = [x for x in labels if x in _MISSING]
   perhaps = [x for x in labels if x.lower() in _PERHAPS_MISSING]
   if all(map(_is_number, {*labels} - {*missing, *perhaps})):
     missing += perhaps
@@ -89,7 +89,7 @@ def find_labels(
     missing.append("-")
   if {"-1", "0", "1", "2"} <= {*labels} and "-2" not in labels:
     missing.append("-1")
-  if missing and len(labels) > len(missing):
+  if missing and {*labels} > {*missing}:
     problem = (
       f"the label {files.quote(missing[0])} beside the others means that none "
       "is known: leave out its rows, or rename it"

@@ -79,7 +79,14 @@ def test_columns_by_name(tmp_path):
     # Words that stand for a missing number, or for a missing gold label.
     (["None", "a"], ("None", "a")),
     (["NA", "none"], ("NA", "none")),
+    (["eng", "nan"], ("eng", "nan")),  # The language Min Nan.
+    (["NAT", "NAN"], ("NAN", "NAT")),
     (["-", "+"], ("+", "-")),
+    # Names with brackets.
+    (["a", "(other, misc)"], ("(other, misc)", "a")),
+    (["(a) b, (c)", "b"], ("(a) b, (c)", "b")),
+    (["{x}", "[c]"], ("[c]", "{x}")),
+    (["a", "('90s, '80s)"], ("('90s, '80s)", "a")),
     (["-1", "0", "1"], ("-1", "0", "1")),
     (["1", "0", "-1", "2", "-2"], ("-2", "-1", "0", "1", "2")),
   ],
@@ -103,6 +110,11 @@ def test_find_labels(labels, expected):
         "b|a|a",
         "a#b",
         "['c']",
+        "[b'c' b'd']",
+        "[a]",
+        "(a, b)",
+        "{'c': 1}",
+        '{"c d",a}',
         "[]",
         "{'a'}",
         "('a',)",
@@ -113,7 +125,10 @@ def test_find_labels(labels, expected):
     (("a\nb", "c"), r"^a\.tsv: the label"),
     (("1", "1.0"), r"^a\.tsv: the labels"),
     (("1", "nan", "0"), "the label 'nan' .* rename it"),
+    (("1", "NaN"), "the label 'NaN'"),
     (("0.5", "NULL"), "the label 'NULL'"),
+    # An array of SQL.
+    (("{a}", "{b}", "{a,b}"), "'{a,b}' is a list of labels"),
     (("0", "?", "1"), r"the label '\?'"),
     (("a", "NaN", "b"), "the label 'NaN'"),
     # As in SNLI, and as `datasets` writes it.

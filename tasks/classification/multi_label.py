@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import re
 from typing import Any, Sequence
 
 import numpy as np
@@ -21,6 +22,7 @@ from official_albert.tasks.classification import examples as examples_lib
 from official_albert.tasks.classification import task as task_lib
 from official_albert.tasks.common import finetuning_task
 
+_ARRAY = re.compile(r"\[[^][]*\]|\{[^{}]*\}")  # Also of SQL: {a,b}.
 _YES, _NO = ("1", "1.0", "true"), ("0", "0.0", "false")
 
 
@@ -44,7 +46,9 @@ def read_labels(
     return tuple(column for column, cell in cells.items() if cell in _YES)
   (column,) = columns
   value = record.cells[column]
-  if isinstance(value, str) and labels_lib.are_several(value.strip(), ()):
+  whole = value.strip() if isinstance(value, str) else ""
+  is_array = separator in whole and _ARRAY.fullmatch(whole)
+  if is_array or labels_lib.are_several(whole, ()):
     raise common.InvalidRow(
       record.where,
       f": {column!r} is a list in one text",

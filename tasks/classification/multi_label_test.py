@@ -157,6 +157,7 @@ def test_metrics_by_hand(tmp_path):
     ({"label": ["cold", "cold"]}, ["label"], "'label' has a label twice"),
     ({"label": "['cold', 'wet']"}, ["label"], "'label' is a list in one"),
     ({"label": '{"cold","wet"}'}, ["label"], "'label' is a list in one"),
+    ({"label": "{cold|wet}"}, ["label"], "'label' is a list in one"),
     ({"label": "cold|"}, ["label"], r"'label\[\]' is empty"),
     ({"label": [["cold"]]}, ["label"], r"'label\[\]' must be text"),
     ({"label": "cold||wet"}, ["label"], r"'label\[\]' is empty"),
@@ -167,6 +168,13 @@ def test_wrong_cells_are_refused(row, columns, named):
   record = common.Record("a.csv, line 3", row)
   with pytest.raises(ValueError, match=f"^a.csv, line 3: {named}"):
     multi_label.read_labels(record, columns, "|")
+
+
+def test_names_may_be_in_brackets():
+  for cell in ("(sad)|(fun, too)", "[sad]|[fun]", "{x}", ":)|:("):
+    record = common.Record("a.csv, line 3", {"label": cell})
+    found = multi_label.read_labels(record, ["label"], "|")
+    assert found == (*cell.split("|"),)
 
 
 @pytest.mark.parametrize(

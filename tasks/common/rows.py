@@ -208,7 +208,8 @@ def _read_csv(
   texts = (text for _, text in read_lines(path, not invalid.may_skip))
   first, marks, before = next(texts), ",;\t", []
   if first.startswith("sep="):  # As Excel reads it.
-    marks, first, before = first[4:5], next(texts, ""), ["\n"]
+    marks = first[4:5].strip("\r\n") or marks
+    first, before = next(texts, ""), ["\n"]
   parts = first.split("\r")  # It may end every line; refused below.
   headers = {x: next(csv.reader(parts, delimiter=x), ()) for x in marks}
   fitting = [x for x, header in headers.items() if {*columns} <= {*header}]
@@ -230,7 +231,8 @@ def _read_csv(
       cells = next(reader, None)
     except csv.Error as error:
       problem = str(error).split(" - ")[0]
-    if any(_has_space_before_quotes(x, row) for x in cells or ()):
+    spaced = [x for x in cells or () if x[:1] == " "]
+    if any(_has_space_before_quotes(x, row) for x in spaced):
       problem, cells = "a space before a quoted cell", []
     has_pairs = "".join(row).count('"') % 2 == 0
     if not (is_sure or has_pairs):
@@ -281,9 +283,10 @@ def _read_own_tsv(path: str, strict: bool) -> Iterator[tuple[int, list[str]]]:
 
 def _has_space_before_quotes(cell: str, row: Sequence[str]) -> bool:
   """Returns whether the marks of a quoted cell were taken for text."""
-  text = cell.strip(" ")
+  text, written = cell.strip(" "), "".join(row)
+  quoted = '"' + cell.replace('"', '""') + '"'
   is_whole = len(text) > 1 and text[0] == text[-1] == '"'
-  return is_whole and cell[0] == " " and cell in "".join(row)
+  return is_whole and cell in written and quoted not in written
 
 
 def has_doubled_marks(cell: str) -> bool:

@@ -113,6 +113,9 @@ def test_csv(tmp_path):
     (found,) = rows.read_table(write(tmp_path, "a.csv", text), ["n", "t"])
     assert found.cells == {"t": f"a{mark}\nb", "n": "1"}
     assert found.where.endswith("a.csv, line 3")
+  for text in ("sep=\nt;n\na;1\n", "sep=\r\nt,n\r\na,1\r\n"):
+    (found,) = rows.read_table(write(tmp_path, "a.csv", text), ["n", "t"])
+    assert found.cells == {"t": "a", "n": "1"}
   for text in ('"t";n\n"a;b, c";1,5\n', "t\tn\na;b, c\t1,5\n"):
     (found,) = rows.read_table(write(tmp_path, "a.csv", text), ["n", "t"])
     assert found.cells == {"t": "a;b, c", "n": "1,5"}
@@ -123,6 +126,7 @@ def test_csv(tmp_path):
     "\ttab",
     '"',
     ' "x" ',
+    ' ""',
     "é\r\né",
     " ",
     "word " * 50_000,
@@ -134,7 +138,7 @@ def test_csv(tmp_path):
   assert [record.cells["text"] for record in records] == values
   # A row is located by its first line.
   lines = [int(record.where.rsplit(" ", 1)[1]) for record in records]
-  assert lines == [2, 3, 5, 6, 7, 8, 10, 11]
+  assert lines == [2, 3, 5, 6, 7, 8, 9, 11, 12]
 
 
 @pytest.mark.parametrize(
@@ -164,8 +168,10 @@ def test_csv(tmp_path):
       'text,b\n1,2\n"one,2\n3,4\n',
       "line 3: the row that begins here is not CSV (unexpected end of data)",
     ),
+    ("a.csv", 'text,b\n1, ""\n', "here is not CSV (a space before a quoted"),
     ("a.csv", 'text,b\n1, "2"\n', "here is not CSV (a space before a quoted"),
     ("a.csv", "sep=;\ntext,b\n", "no column 'text', the columns are 'text,b'"),
+    ("a.csv", "sep=", "there is no column 'text', the columns are none"),
     ("a.csv", "sep=;\n", "there is no column 'text', the columns are none"),
     ("a.csv", "text,b\rone,1\rtwo,2\r", "a.csv ends lines by carriage"),
     ("a.csv", b"text,b\nok,1\ncaf\xe9,2\n", "a.csv, line 3 is not UTF-8"),

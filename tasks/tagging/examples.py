@@ -61,11 +61,13 @@ def read_examples(
   check: Callable[[TaggedText], None],
   invalid: rows.InvalidRows,
   note: Callable[[str], None],
+  labels: Iterable[str] = (),
 ) -> list[TaggedText]:
   """Reads files; `names` are those of `common.rows.find_tables`.
 
   `columns` has those of the roles `text`, `label` and `id`. Texts that are not
-  valid, also for `check`, are refused, or left to `invalid`.
+  valid, also for `check`, are refused, or left to `invalid`. `labels` are those
+  of the training data, which tell the scheme of other files, too.
 
   Raises:
     ValueError: a file is not in one of the formats, or tags are of several
@@ -88,7 +90,7 @@ def read_examples(
       f"the label as a whole; the first is {inexact[0]}"
     )
   known = {tag for example in examples for tag in example.tags or ()}
-  has_entities = tags_lib.make_entities(known)
+  has_entities = tags_lib.make_entities({*labels} or known)
   plain = {tag for tag in known if not tags_lib.make_entities([tag])}
   marked = known - plain - {tags_lib.OUTSIDE}
   if has_entities and plain and marked:
@@ -106,7 +108,8 @@ def read_examples(
       f"{names} has the tags {files.quote(*sorted(plain)[:3])}: write the "
       "scheme as B-ORG, I-ORG and O."
     )
-  is_nameless = has_entities and plain <= _NAMELESS and plain & {"B", "I"}
+  is_nameless = has_entities and plain <= _NAMELESS
+  is_nameless &= not {"B", "I", "B-ENTITY"}.isdisjoint({*labels} or plain)
   found: list[TaggedText] = []
   changed: list[tuple[str, str]] = []
   for number, example in enumerate(examples):
@@ -187,7 +190,9 @@ def _read_conll(
           "a column numbers the sentences, but here a blank line must end each"
         )
       elif len(words) > 1 and columns[_TEXT] == _TEXT and not is_ud:
-        if all(map(str.isdecimal, words)):
+        numbers = [*map(str, range(len(words) + 1))]
+        same = words[:1] * len(words) if words[0].isdecimal() else []
+        if width > 2 and words in (numbers[:-1], numbers[1:], same):
           problem = (
             f"column {word + 1} numbers the words: name others, such as "
             "--text_column=2 --label_column=3"

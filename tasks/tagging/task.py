@@ -58,7 +58,7 @@ class TaggingTask(own_files.OwnFiles):
   ) -> Sequence[examples_lib.TaggedText]:
     options, check = self.options, functools.partial(self._check_tags, split)
     examples = examples_lib.read_examples(
-      path, options.columns, check, invalid, options.note
+      path, options.columns, check, invalid, options.note, self.labels
     )
     headers = map(examples_lib.header, rows.find_tables(path))
     self.finds_ids |= any(options.id_column in header for header in headers)

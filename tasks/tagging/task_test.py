@@ -21,7 +21,9 @@ _NOTES: list[str] = []
 _PIECES = "the sun ##ny sea was c ##old , old rain war ##m and wet .".split()
 
 
-def read(folder, name, content, text="text", label="label", may_skip=False):
+def read(
+  folder, name, content, text="text", label="label", may_skip=False, labels=()
+):
   path = folder / name
   if content is not None:
     path.write_bytes(content.encode("utf-8"))
@@ -29,7 +31,7 @@ def read(folder, name, content, text="text", label="label", may_skip=False):
   columns = {"text": text, "label": label, "id": "id"}
   invalid = common.InvalidRows(may_skip)
   found = examples_lib.read_examples(
-    str(path), columns, lambda example: None, invalid, _NOTES.append
+    str(path), columns, lambda _: None, invalid, _NOTES.append, labels
   )
   if found:
     invalid.finish(str(path), found, _NOTES.append)
@@ -96,6 +98,16 @@ def test_tags_without_names_are_of_one_kind(tmp_path):
   assert found.tags == ("B", "I", "C")
   (found,) = read(tmp_path, "a.tsv", "a\tB\nb\tC\nc\tO\n")  # IO.
   assert found.tags == ("B-B", "B-C", "O")
+  # The training data tells the scheme of a small file.
+  for text, expected in (
+    ("a\tS\nb\tO\n", ("B-ENTITY", "O")),
+    ("a\tB\nb\tE\n", ("B-ENTITY", "I-ENTITY")),
+  ):
+    names = ("O", "B-ENTITY", "I-ENTITY")
+    (found,) = read(tmp_path, "a.tsv", text, labels=names)
+    assert found.tags == expected
+  (found,) = read(tmp_path, "a.tsv", "a\tB\nb\tO\n", labels=("O", "B-B"))
+  assert found.tags == ("B-B", "O")
 
 
 def test_parquet_has_the_names_of_its_classes(tmp_path):
@@ -264,6 +276,21 @@ def test_the_end_of_a_name_tells_the_format(tmp_path):
     read(tmp_path, "A.CSV", "text,label\n")
 
 
+@pytest.mark.parametrize(
+  "text, words",
+  [
+    ("1996\tB-x\n1997\tO\n", "1996 1997"),
+    ("1 B-x\n2 O\n", "1 2"),  # The other column has tags.
+    ("3 CD O\n1 CD B-x\n", "3 1"),  # A score.
+    ("9\n9\n", "9 9"),
+    ("9" * 5000 + " CD O\n1 CD B-x\n", "9" * 5000 + " 1"),
+  ],
+)
+def test_words_may_be_numbers(tmp_path, text, words):
+  (found,) = read(tmp_path, "a.conll", text)
+  assert found.text == words
+
+
 def test_unknown_columns(tmp_path):
   for columns in (("w", "2"), ("1", "4"), ("0", "1"), ("2", "2")):
     with pytest.raises(ValueError, match="line 1: there is no (other )?column"):
@@ -319,6 +346,14 @@ def test_records_of_a_long_text_take_linear_time(make, tmp_path):
   assert sum(x > 0 for row in rows for x in row["label_ids"]) == 40_000
   # A loop over all words for each window takes much longer.
   assert len(rows) > 9_000 and time.process_time() - begin < 10
+
+
+def test_the_training_data_tells_the_scheme_of_dev_data(make, tmp_path):
+  for name, text in (("train", "old B\nsea E\nthe O\n"), ("dev", "sea S\n")):
+    (tmp_path / f"{name}.tsv").write_text(text)
+  paths = {f"{x}_file": f"{tmp_path}/{x}.tsv" for x in ("train", "dev")}
+  (found,) = make(**paths).examples("dev")
+  assert found.tags == ("B-ENTITY",)
 
 
 def test_what_is_not_scored_or_no_entity_is_said(make, tmp_path):
