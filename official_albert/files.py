@@ -128,8 +128,9 @@ def parse_json(
     problem = error.errors(include_url=False)[0]
     key = ".".join(map(str, problem["loc"]))
     where = f"{name}: {key!r:.80}" if key else name
-    expected = problem["msg"].removeprefix("Input should be ")
-    message = f"{where} is {problem['input']!r:.50}, but must be {expected}"
+    expected = problem["msg"].split(" should ", 1)[-1]  # Such as "be a list".
+    expected = expected.replace(" after validation", "")
+    message = f"{where} is {problem['input']!r:.50}, but must {expected}"
     if problem["type"] == "json_invalid":
       message = f"{name} is not valid JSON ({problem['ctx']['error']})"
     elif problem["type"] == "missing":

@@ -12,8 +12,10 @@ import os
 import re
 import subprocess
 import sys
+from typing import Annotated
 from unittest import mock
 
+import annotated_types
 import pytest
 
 from official_albert import files, remote
@@ -110,6 +112,16 @@ def test_json_of_another_shape_is_refused(tmp_path, content, message):
     files.read_json(path, Whole, "make it again")
   shown = str(raised.value).replace(path, "FILE")
   assert message in shown and len(shown) < 300 and "\n" not in shown
+
+
+def test_a_list_with_too_many_entries_is_refused():
+  shape = Annotated[list[int], annotated_types.Len(0, 1)]
+  with pytest.raises(ValueError) as raised:
+    files.parse_json("[7, 8]", "FILE", shape, "make it again")
+  message = (
+    "FILE is [7, 8], but must have at most 1 item, not 2: make it again."
+  )
+  assert str(raised.value) == message
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077, 0o002])

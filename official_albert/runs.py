@@ -431,15 +431,15 @@ def find_prefix(path: str, checkpoint: str = "") -> str:
     best = read_best(path)
     if best:
       return os.path.join(path, BEST_FOLDER, best["checkpoint"])
-    if checkpoint == BEST:
-      raise FileNotFoundError(
-        f"{path} keeps no best checkpoint, because it was trained without "
-        "--eval_steps: give --checkpoint=latest."
-      )
   if not files.exists(os.path.join(path, RECORD_FILE)):  # Of another program.
     chosen = _chosen_by_tf1(path, checkpoint)
     if chosen:
       return chosen
+  if checkpoint == BEST:
+    raise FileNotFoundError(
+      f"{path} keeps no best checkpoint, as a run with --eval_steps does: give "
+      "--checkpoint=latest."
+    )
   numbered = list_checkpoints(path)
   if numbered:
     return numbered[-1]
@@ -470,7 +470,7 @@ def _chosen_by_tf1(folder: str, checkpoint: str) -> str:
   """
   names = [] if checkpoint == LATEST else [f"{CHECKPOINT_NAME}-{BEST}"]
   state = os.path.join(folder, "checkpoint")
-  if files.is_file(state):
+  if checkpoint != BEST and files.is_file(state):
     text = files.read_bytes(state).decode("utf-8", "replace")
     names += re.findall(r'^model_checkpoint_path: "(?:.*/)?(.+)"$', text, re.M)
   prefixes = [os.path.join(folder, name) for name in names]

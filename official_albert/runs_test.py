@@ -236,8 +236,10 @@ def test_the_checkpoint_that_other_programs_take(tmp_path):
   write_index(tmp_path / "tf1", "other.ckpt")
   chosen = os.path.join(folder, "model.ckpt-9")
   assert runs.find_prefix(folder) == chosen
+  with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
+    runs.find_prefix(folder, "best")
   best = write_index(tmp_path / "tf1", "model.ckpt-best")
-  assert runs.find_prefix(folder) == best
+  assert runs.find_prefix(folder) == runs.find_prefix(folder, "best") == best
   assert runs.find_prefix(folder, "latest") == chosen
   state.write_text('model_checkpoint_path: "model.ckpt-8"\n')  # It is gone.
   latest = os.path.join(folder, "model.ckpt-10")

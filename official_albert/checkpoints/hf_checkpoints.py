@@ -300,7 +300,7 @@ def _resolve_projection(
 
 
 def write(checkpoint: portable.PortableCheckpoint, folder: str) -> str:
-  """Writes a folder for `from_pretrained`; returns the weights' path.
+  """Writes a local folder for `from_pretrained`; returns the weights' path.
 
   The head of the checkpoint must be in `ARCHITECTURES`.
 
@@ -393,8 +393,6 @@ def _read_file(path: str) -> tuple[_Values, str]:
       file = safetensors.safe_open(local_path, framework="numpy")
       program = (file.metadata() or {}).get("format", "")
       names = file.keys()
-      if program == "flax":
-        raise ValueError("it is of Flax")
       if len(names) > _MAX_NAMES:
         raise ValueError(f"it has {len(names):,} tensors")
       for name in names:
@@ -405,6 +403,11 @@ def _read_file(path: str) -> tuple[_Values, str]:
         f"{path} is damaged, truncated, or not in float32, float16 or bfloat16 "
         f"({name:.80}: {str(error)[:120]}): copy it again, or save it so."
       ) from error
+  if program == "flax":
+    raise ValueError(
+      f"{path} has the names of Flax: load it by the torch class of "
+      "transformers 4, with from_flax=True, and save it again."
+    )
   return values, program
 
 

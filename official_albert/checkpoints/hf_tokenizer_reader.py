@@ -143,7 +143,7 @@ def max_length(folder: str) -> int:
   """Returns the maximum tokens of a text, or 0 if a folder does not say it.
 
   Raises:
-    ValueError: it is no positive integer.
+    ValueError: it is negative or no integer.
   """
   path = os.path.join(folder, SETTINGS_FILE)
   if not files.exists(path):
@@ -392,10 +392,14 @@ def _of_unigram(
   names = [piece.removesuffix(" ") for piece, _ in vocabulary]
   if not content or [x.piece for x in model.pieces] != names:
     model = _new_model(unigram)
-  for x, (_, score) in zip(model.pieces, vocabulary):
+  rounded = sentencepiece_model_pb2.ModelProto()
+  rounded.CopyFrom(model)
+  tokenization.round_scores(rounded)
+  for x, y, (_, score) in zip(model.pieces, rounded.pieces, vocabulary):
     # `tokenizers` has no kinds of pieces, so that others have other scores;
     # and `hf_tokenizer` writes rounded ones.
-    if x.type == x.NORMAL and abs(x.score - score) > 1e-3:
+    is_same = min(abs(x.score - score), abs(y.score - score)) <= 1e-5
+    if x.type == x.NORMAL and not is_same:
       x.score = score
   settings: dict[str, Any] = {"precompiled_charsmap": b""}
   for step in steps:

@@ -389,6 +389,18 @@ def test_a_tokenizer_json_of_another_model_is_taken(path, new, model, tmp_path):
   assert file.open().encode("new") == [len(_VOCABULARY)]
 
 
+def test_slightly_different_scores_are_taken(model, tmp_path):
+  """`hf_tokenizer` changes scores by less, 2**-11, when it rounds them."""
+  fast = _albert_json(tmp_path / "out", model)
+  fast["model"]["vocab"][-1][1] += 6e-4
+  beside = model.read_bytes()
+  folder = _save(tmp_path / "in", tokenizer=fast, spiece_dot_model=beside)
+  read = _read(folder)[0].read()
+  pieces = sentencepiece_model_pb2.ModelProto.FromString(read).pieces
+  score = fast["model"]["vocab"][-1][1]
+  assert pieces[-1].score == pytest.approx(score, abs=1e-6)
+
+
 _BERT = "\n".join(_VOCABULARY).encode()
 # Settings that are refused, each alone; the message names it.
 _SETTINGS = {

@@ -156,7 +156,7 @@ def max_length(folder: str) -> int:
   """Returns the maximum tokens of a text, or 0 if a preset does not say it.
 
   Raises:
-    ValueError: it is no positive integer.
+    ValueError: it is negative or no integer.
   """
   path = os.path.join(folder, _PREPROCESSOR_FILE)
   if not files.exists(path):

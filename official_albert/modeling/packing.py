@@ -28,8 +28,8 @@ def without_padding(active: bool = True) -> Any:
   The outputs of tokens are the same but for rounding. TPUs, and XLA where it
   compiles a whole step, need static shapes, so there padding is computed.
 
-  Deviation: the outputs of padding are 0; the original's are those of a token
-  of padding.
+  Deviation: the outputs of padding after the last token are 0; the original's
+  are those of a token of padding, as here in a sequence without tokens.
   """
   return fused_ops.within(_PACKS, active)
 

@@ -125,7 +125,7 @@ class SharedTransformerEncoder(layers.ConfiguredLayer):
     Returns:
       num_layers * inner_group_num tensors <float>[B, S, H], one per block. The
       last one is the sequence output; with `rows` it is <float>[B, Q, H].
-      Within `packing.without_padding`, padding at the end is 0.
+      Within `packing.without_padding`, padding after the last token is 0.
 
     Raises:
       ValueError: `num_layers` differs from the model's, but layers have their

@@ -30,6 +30,7 @@ from official_albert.tokenization.sentencepiece_tokenizer import (
   ends_in_digit_comma,
   normalize_text,
   open_tokenizer,
+  round_scores,
 )
 from official_albert.tokenization.wordpiece import (
   CONTINUATION,
