@@ -113,8 +113,8 @@ class FrozenBlocks(tf.Module):
     end of a sequence is not computed if it takes a tenth of the batch or more,
     so that a batch with little padding needs no copies.
 
-    Deviation: the outputs of padding at the end are 0; the original's are those
-    of a token of padding.
+    Deviation: the outputs of padding after the last token are 0; the original's
+    are those of a token of padding, as here in a sequence without tokens.
     """
     del training, dropout_seed, num_layers
     width = self.config.hidden_size
