@@ -18,7 +18,7 @@ NO_MULTI_LABEL = (
   "--task=text_multi_label --label_separator=...)"
 )
 # What joins several labels in a cell of a table.
-_SEPARATORS = re.compile(r"\s*[,;|#]\s*")
+_SEPARATORS = re.compile("[,;|#]")
 _LIST = re.compile(r"\[.*\]|\{.*\}|\(.*,.*\)", re.DOTALL)
 # The inside of a list: nothing, or what begins with a text in quotation marks.
 _QUOTED = re.compile(r"""(b?(['"]).*?\2\s*([,:'"b].*)?)?""", re.DOTALL)
@@ -42,9 +42,13 @@ def are_several(label: str, known: Collection[str]) -> bool:
     inside = label[1:-1].strip()
     others = {x.strip("[]{}()") for x in known if x != label}
     is_quoted = bool(_QUOTED.fullmatch(inside))
-    return is_quoted or others.issuperset(_SEPARATORS.split(inside))
-  parts = _SEPARATORS.split(label)
+    return is_quoted or others.issuperset(_parts(inside))
+  parts = _parts(label)
   return len(parts) > 1 and all(part in known for part in parts)
+
+
+def _parts(text: str) -> list[str]:
+  return [part.strip() for part in _SEPARATORS.split(text)]
 
 
 def fits_cell(name: str) -> bool:

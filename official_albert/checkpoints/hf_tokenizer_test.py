@@ -500,6 +500,10 @@ def test_steps_that_are_not_supported_are_named(model, tmp_path):
       assert len(text) < 400
   gap = _nested(fast["wordpiece"], "model.vocab.a", 999)
   assert "leaves out ids" in _refusal(_save(tmp_path / "gap", tokenizer=gap))
+  vocabulary = [*fast["sentencepiece"]["model"]["vocab"][:-1], ["x", 1e400]]
+  infinite = _nested(fast["sentencepiece"], "model.vocab", vocabulary)
+  text = _refusal(_save(tmp_path / "infinite", tokenizer=infinite))
+  assert "not finite" in text
   damaged = _save(tmp_path / "damaged", tokenizer={"model": 3})
   assert "damaged (AttributeError" in _refusal(damaged)
 

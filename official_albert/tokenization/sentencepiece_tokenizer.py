@@ -116,6 +116,9 @@ def round_scores(model: sentencepiece_model_pb2.ModelProto) -> None:
   change them.
 
   Deviation: the original's choice depends on rounding.
+
+  Raises:
+    RuntimeError: a score is not finite; SentencePiece 0.2.2 refuses it, too.
   """
   if model.trainer_spec.model_type != model.trainer_spec.UNIGRAM:
     return
@@ -127,6 +130,8 @@ def round_scores(model: sentencepiece_model_pb2.ModelProto) -> None:
     symbol.type = kinds.NORMAL
     symbol.score = len(symbol.piece.encode()) * best - 0.1
   pieces += symbols
+  if not all(math.isfinite(piece.score) for piece in pieces):
+    raise RuntimeError("a score is not finite")
   largest = max((abs(piece.score) for piece in pieces), default=0.0)
   # The float32 of a sum below 2**bits has 24 bits for it.
   _, bits = math.frexp(_EXACT_PIECES * largest)
