@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import itertools
 import json
 import os
 import platform
@@ -290,6 +291,27 @@ def read_run(model_dir: str) -> RunRecord:
       f"{path} does not exist: {model_dir} is not the folder of a run."
     )
   return files.read_json(path, RunRecord, RECORD_ADVICE)
+
+
+def trained_layers(settings: Mapping[str, Any], step: int) -> int:
+  """Returns how many layers the update that made `step` applied; 0: all.
+
+  `settings` are those of a record. Only a pretraining that ended early, or a
+  best checkpoint, is of a phase with fewer layers than the model.
+
+  Raises:
+    ValueError: the settings are damaged.
+  """
+  layers, phases = settings.get("phase_layers") or "0", settings.get("phases")
+  try:
+    ends = itertools.accumulate(phase["steps"] for phase in phases or [])
+    depths = [int(x) for x in layers.split(",")]
+    return depths[min(sum(step > end for end in ends), len(depths) - 1)]
+  except (AttributeError, LookupError, TypeError, ValueError) as error:
+    raise ValueError(
+      f"{RECORD_FILE} has phase_layers {layers!r:.40} for phases "
+      f"{phases!r:.80}: {RECORD_ADVICE}."
+    ) from error
 
 
 def recorded_folder(folders: Sequence[str]) -> str:

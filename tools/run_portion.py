@@ -311,8 +311,7 @@ class Run:
     # After a phase of fewer layers, it is the model of these that was trained.
     step = runs.step_of(prefix)
     settings = runs.read_run(self.run)["settings"]
-    layers = settings.get("phase_layers", "").split(",")
-    depth = int((layers * len(self.steps))[self.phase(step)] or 0)
+    depth = runs.trained_layers(settings, step)
     given = {
       "mode": "evaluate",
       "recipe": self.recipe.name,

@@ -66,6 +66,26 @@ def write(kind, folder):
   return folder
 
 
+def test_a_run_in_a_phase_of_fewer_layers_has_these(tmp_path):
+  config = toy_models.config(41, 11, num_hidden_layers=5)
+  settings = {"phases": [{"steps": 3}, {"steps": 2}, {"steps": 4}]}
+  settings["phase_layers"] = "2,3,5"
+  runs.write_run(str(tmp_path), config, settings, {})
+  root = tf.Module()
+  root.albert = AlbertModel(config)
+  for step, layers in ((3, 2), (4, 3), (5, 3), (6, 5), (9, 5)):
+    prefix = str(tmp_path / f"{runs.CHECKPOINT_NAME}-{step}")
+    tf.train.Checkpoint(model=root).write(prefix)
+    found = loading.read_checkpoint(str(tmp_path))
+    assert found.config.num_hidden_layers == layers
+    notes = [x for x in found.notes if f"applied {layers} layers" in x]
+    assert len(notes) == (layers < 5)
+  settings["phases"] = [{}]
+  runs.write_run(str(tmp_path), config, settings, {})
+  with pytest.raises(ValueError, match="run.json has phase_layers '2,3,5'"):
+    loading.read_checkpoint(str(tmp_path))
+
+
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
   """The library of the Hugging Face Hub, offline, with an empty cache."""

@@ -94,6 +94,12 @@ def read(
   folder = runs.recorded_folder(folders)
   record: Mapping[str, Any] = runs.read_run(folder) if folder else {}
   data = record.get("data", {})
+  step = 0
+  with contextlib.suppress(ValueError):  # "model.ckpt-best" of others.
+    step = runs.step_of(prefix)
+  depth = runs.trained_layers(record.get("settings", {}), step)
+  all_layers = config.num_hidden_layers
+  config = config.at_depth(depth or all_layers)
   stored = _by_tf1_name(found, is_own, config, prefix)
   scale = stored.pop(portable.TARGET_SCALE, None)
   for name in [x for x in stored if x.endswith(_OTHER_SLOTS)]:
@@ -109,11 +115,14 @@ def read(
       "--include_optimizer."
     )
   _include_scale(result, scale)
-  if os.path.basename(os.path.dirname(prefix)) == runs.BEST_FOLDER:
-    # A best checkpoint has only weights, but its name has the step.
-    with contextlib.suppress(ValueError):  # "model.ckpt-best" of others.
-      step = np.int64(runs.step_of(prefix))
-      result.tensors[checkpoint_names.GLOBAL_STEP] = step
+  if config.num_hidden_layers < all_layers:
+    result.notes.append(
+      f"{prefix} is of a phase that applied {depth} layers, and so does this "
+      f"model; a later phase would apply {all_layers}."
+    )
+  is_best = os.path.basename(os.path.dirname(prefix)) == runs.BEST_FOLDER
+  if is_best and step:  # It has only weights, but its name has the step.
+    result.tensors[checkpoint_names.GLOBAL_STEP] = np.int64(step)
   result.tokenizer = tokenizer_file.find_tokenizer(
     folders, tokenization.TextRules.of(data.get("tokenizer") or {})
   )

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from official_albert import checkpoints, modeling, tfrecords, tokenization
 from official_albert import training as training_lib
-from official_albert.tasks.common import finetuning_records, rows
+from official_albert.tasks.common import finetuning_records, probabilities
 from official_albert.tasks.common.recipe import Recipe, TaskOptions
 from official_albert.tfrecords import bucketed_reader, reader
 
@@ -426,7 +426,7 @@ class LabelTask(FinetuningTask):
     super().check(splits)
     for split in splits:
       if split != "train":
-        rows.check_ids(split, self.ids(split))
+        probabilities.check_ids(split, self.ids(split))
 
   def losses(
     self, model: tf.keras.Model, outputs: Any, batch: Batch, training: bool
@@ -458,8 +458,8 @@ class LabelTask(FinetuningTask):
 
   def answers(
     self, split: str, predictions: Predictions
-  ) -> rows.ProbabilityTable:
-    return rows.ProbabilityTable(
+  ) -> probabilities.ProbabilityTable:
+    return probabilities.ProbabilityTable(
       tuple(self.ids(split)), tuple(self.labels or ()), predictions["values"]
     )
 
@@ -484,8 +484,8 @@ class LabelTask(FinetuningTask):
 
   def write_answers(self, split: str, answers: Any, folder: str) -> list[str]:
     """Writes `SPLIT.probabilities.tsv`; returns its path in a list."""
-    path = os.path.join(folder, split + rows.PROBABILITIES_SUFFIX)
-    rows.write_probabilities(path, answers)
+    path = os.path.join(folder, split + probabilities.PROBABILITIES_SUFFIX)
+    probabilities.write_probabilities(path, answers)
     return [path]
 
   def majority(self, split: str) -> dict[str, float]:

@@ -10,7 +10,12 @@ import json
 import unicodedata
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
-from official_albert.tasks.common import disk_list, finetuning_task, rows
+from official_albert.tasks.common import (
+  disk_list,
+  finetuning_task,
+  probabilities,
+  rows,
+)
 
 
 def hold_out(examples: Any, share: float) -> tuple[Any, Any]:
@@ -183,7 +188,7 @@ class OwnFiles(finetuning_task.FinetuningTask):
       raise ValueError(f"--id_column={name}: none of the files has it.")
     for split in splits:
       if split != "train":
-        rows.check_ids(split, [x.guid for x in self.examples(split)])
+        probabilities.check_ids(split, [x.guid for x in self.examples(split)])
       if split in self._compared or "train" not in splits:
         continue
       self._compared.add(split)

@@ -21,6 +21,7 @@ from official_albert import files, text_files
 from official_albert.tasks.pretraining.data.settings import ReaderSettings
 
 BLOCK_BYTES = 1 << 19  # Enough work for one call to another process.
+_MAX_DOCUMENT_BYTES = 1 << 26  # Of plain text, which is kept in memory.
 _TABLES_OF_TEXT = (".csv", ".tsv", ".conllu")
 _END_OF_TEXT = b"<|endoftext|>"  # Of GPT-2, as in TinyStories.
 _NUMBERED = re.compile(rb"(?:\xef\xbb\xbf)?\d+\t[^\n]*\n\d+\t")
@@ -121,6 +122,12 @@ def _read_blocks(block: Block, file: Any, column: str) -> Iterator[Block]:
       yield block._replace(data=b"".join(lines))
       block = block._replace(first_line=block.first_line + len(lines))
       lines, size = [], 0
+    if is_text and size > _MAX_DOCUMENT_BYTES:
+      raise ValueError(
+        f"{path}, from line {block.first_line} on, has {size >> 20} MB without "
+        "a blank line, so that all this is one document: write a blank line "
+        "between documents."
+      )
   if is_empty:
     raise ValueError(f"{path} holds no document: use a file with text.")
   yield block._replace(data=b"".join(lines))

@@ -119,6 +119,20 @@ def test_bad_documents_and_damage_are_named_with_their_line(
     _read(path)
 
 
+def test_long_text_without_blank_lines_is_refused(tmp_path, monkeypatch):
+  monkeypatch.setattr(documents, "BLOCK_BYTES", 1)
+  monkeypatch.setattr(documents, "_MAX_DOCUMENT_BYTES", 10)
+  path = tmp_path / "a.txt"
+  path.write_text("One.\n\n" * 9 + "One.\nTwo.")
+  assert len(_read(path)) == 10
+  path.write_text("One.\n\nOne.\nTwo.\nSix.\n\n")
+  with pytest.raises(ValueError, match="a.txt, from line 3 on.*blank line"):
+    _read(path)
+  path = tmp_path / "a.jsonl"
+  path.write_text(_LINES)
+  assert _read(path) == _LINES_DOCUMENTS
+
+
 @pytest.mark.parametrize(
   ("name", "content", "message"),
   [
