@@ -156,9 +156,10 @@ def test_invalid_rows_are_left_out(tmp_path):
   (tmp_path / "a.tsv").write_text("\n".join(lines) + "\n")
   path, invalid = f"{tmp_path}/a.tsv", common.InvalidRows(may_skip=True)
   found = list(read(path, _COLUMNS, ("x", "y"), invalid=invalid))
-  assert [(e.text_a, e.label, e.where) for e in found] == [
-    ("a", "x", f"{path}, line 2"),
-    ("d", "y", f"{path}, line 7"),
+  # The ids are the numbers of the rows in the file.
+  assert [(e.guid, e.text_a, e.label, e.where) for e in found] == [
+    ("0", "a", "x", f"{path}, line 2"),
+    ("5", "d", "y", f"{path}, line 7"),
   ]
   counts = {kind: count for kind, (count, _) in invalid.found.items()}
   assert counts == {

@@ -182,6 +182,7 @@ def test_names_may_be_in_brackets():
   [
     ({"label_separator": ""}, "--label_separator is empty"),
     ({"label_column": "cold,wet"}, "there is no column 'cold'"),
+    ({"label_column": "label,label"}, "column .label. is given twice"),
   ],
 )
 def test_wrong_flags_are_refused(changes, named, tmp_path):

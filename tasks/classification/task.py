@@ -233,7 +233,7 @@ class OwnTask(own_files.OwnFiles, TextTask):
     del columns["label"]
     if not self.has_pairs:
       del columns["text_b"]
-    labels = {f"label {name}": name for name in self.label_columns}
+    labels = {f"label {i}": name for i, name in enumerate(self.label_columns)}
     optional = ("id", *labels) if is_test else ("id",)
     found, absent = own_files.find_columns(path, columns | labels, optional)
     self.finds_ids |= "id" in found

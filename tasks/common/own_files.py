@@ -92,15 +92,16 @@ def read_examples(
   """Reads the examples of tables, with the columns of `find_columns`.
 
   Their roles are text, and perhaps text_b, text_c and id, others of labels.
-  Rows without an id are numbered from 0. With `may_lack_labels`, none of the
-  labels may be valid; then all are None. Other invalid rows are left to
-  `invalid`.
+  Rows without an id are numbered from 0, also those that are left out. With
+  `may_lack_labels`, none of the labels may be valid; then all are None. Other
+  invalid rows are left to `invalid`.
   """
   found, absent = columns
   examples = disk_list.ExampleList()
   unlabeled = rows.InvalidRows(may_lack_labels)
   table = rows.read_table(path, [*found.values()], invalid, absent)
-  for number, record in enumerate(table):
+  for record in table:
+    guid, label = str(len(examples) + invalid.count), None
     with invalid:
       texts = {
         "text_a" if role == "text" else role: rows.text_cell(record, column)
@@ -112,7 +113,6 @@ def read_examples(
           raise rows.InvalidRow(
             record.where, " has bytes as Python shows them", ": decode them."
           )
-      guid, label = str(number), None
       if "id" in found:
         guid = rows.plain_cell(record, found["id"])
       if label_of:

@@ -224,6 +224,7 @@ def _check(where: str, context: Any, entry: dict[str, Any]) -> None:
     if not (isinstance(text, str) and text.strip()):
       kind, details = f' has no text as "{name}"', f", but {files.quote(text)}"
       raise common.InvalidRow(where, kind, details + _ADVICE)
+    common.refuse_surrogates(text, where, f": {name!r}")
   if not isinstance(is_impossible, (bool, type(None))):
     kind = ' has an "is_impossible" that is not true or false'
   elif not isinstance(answers, list) or not all(map(_is_answer, answers)):

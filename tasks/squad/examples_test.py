@@ -196,6 +196,11 @@ def test_rows_of_hugging_face(tmp_path, kind):
   for row in table:
     del row["answers"]
   assert [x.answers for x in examples.read_examples(save("d"))] == [(), ()]
+  table[1]["question"] = "\ud800?"
+  if kind == "jsonl":  # Parquet has no such text.
+    with pytest.raises(ValueError, match="'2': 'question' contains the lone"):
+      examples.read_examples(save("f"))
+  table[1]["question"] = "?"
   del table[0]["context"]
   with pytest.raises(ValueError, match="'context'"):
     examples.read_examples(save("e"))

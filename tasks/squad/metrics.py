@@ -186,7 +186,8 @@ def score_answers(
   values |= {**how, "null_score_diff_threshold": applied}
   if threshold is None:
     chosen = values["best_f1_thresh"]
-    if chosen not in odds.values():
+    # 0, which may also be odds, stands for no answers.
+    if values["best_f1"] == 100.0 * values.get("NoAns_total", 0) / len(gold):
       chosen = min(0.0, float(np.nextafter(min(odds.values()), -np.inf)))
     values[CHOSEN_THRESHOLD] = chosen
   return values

@@ -122,7 +122,7 @@ def test_the_threshold_for_other_data():
   assert chosen([["x"], []], -3.0, 1.5) == -3
   assert chosen([["x"], []], 0.0, 1.5) == 0
   # No answer is best, which the official program writes as 0.
-  assert chosen([[]], -2.0) < -2
+  assert chosen([[]], -2.0) < -2 and chosen([[]], 0.0) < 0
   assert chosen([[], []], 3.0, 2.0) == 0
 
 

@@ -37,7 +37,7 @@ class TaggedText:
   """A text with its words; tokens of a file are joined by spaces.
 
   Attributes:
-    guid: its id in the file, or its number from 0.
+    guid: its id in the file, or its number from 0, also of invalid ones.
     words: where each word begins and ends.
     tags: the tag of each word, BIO if they make entities; None if unknown.
     where: the place in the file, for messages.
@@ -81,9 +81,12 @@ def read_examples(
         f"{path} must be a CoNLL file, JSON lines, Parquet or Arrow."
       )
     if rows.is_table(path):
-      examples += _read_table(path, columns, inexact, invalid)
+      read = _read_table(path, columns, inexact, invalid)
     else:
-      examples += _read_conll(path, columns, invalid)
+      read = _read_conll(path, columns, invalid)
+    for example in read:
+      guid = example.guid or str(len(examples) + invalid.count)
+      examples.append(dataclasses.replace(example, guid=guid))
   if inexact:
     note(
       f"{names}: {len(inexact):,} spans begin or end within a word, which has "
@@ -112,16 +115,15 @@ def read_examples(
   is_nameless &= not {"B", "I", "B-ENTITY"}.isdisjoint({*labels} or plain)
   found: list[TaggedText] = []
   changed: list[tuple[str, str]] = []
-  for number, example in enumerate(examples):
+  for example in examples:
     before = tags = example.tags
     if before and has_entities:
       if is_nameless:
         tags = (*(f"{x}-ENTITY" if x in _NAMELESS else x for x in before),)
       tags = tags_lib.to_bio(len(before), tags_lib.spans(tags))
       changed += [pair for pair in zip(before, tags) if pair[0] != pair[1]]
-    guid = example.guid or str(number)
     with invalid:
-      check(example := dataclasses.replace(example, guid=guid, tags=tags))
+      check(example := dataclasses.replace(example, tags=tags))
       found += [example] if example.words else []
   small = [tag for tag in plain if re.fullmatch("[bieslu]-.+", tag)]
   if small and not has_entities:

@@ -146,7 +146,7 @@ def test_invalid_texts_are_left_out_and_counted(tmp_path):
     assert f"a.jsonl, line {number}" in notes
   content = "a O x\nb O\n\nc B-y x\n\nd B-y x\ne\nf O x\n"
   (found,) = read(tmp_path, "a.conll", content, "1", "2", may_skip=True)
-  assert (found.text, found.tags) == ("c", ("B-y",))
+  assert (found.guid, found.text, found.tags) == ("1", "c", ("B-y",))
   (note,) = _NOTES
   assert "left out 2 rows" in note and "a.conll, line 2 has another" in note
   (tmp_path / "c.conll").write_bytes(b"a B-x\nb\xe9 O\n\nc B-x\n")
