@@ -19,6 +19,7 @@ _LONGEST = 23
 _LENGTHS = (5, 11, 14, _LONGEST)
 _RECORDS = 61
 _SHARDS = 3
+_LABEL = schemas.Feature("label_ids", "int64", ())
 # With the windows of four updates below: five windows and an example.
 _BATCH = 3
 _WINDOW = 4 * _BATCH
@@ -44,7 +45,7 @@ def _write_folder(directory, records=_RECORDS):
     [_record(number) for number in range(index, records, _SHARDS)]
     for index in range(_SHARDS)
   ]
-  schema = schemas.classification_schema(_LONGEST)
+  schema = schemas.finetuning_schema([_LONGEST], _LABEL)
   return reader_test.write_folder(
     directory, schema, {"train": shards}, _LONGEST
   )
@@ -101,7 +102,7 @@ def test_the_longest_option_of_an_example_counts(tmp_path):
   mask = np.arange(_LONGEST) < np.array([[3], [12]])
   inputs = dict.fromkeys(("input_ids", "input_mask", "segment_ids"), mask)
   record = {**inputs, "example_id": np.array(0), "label_ids": np.array(1)}
-  schema = schemas.multiple_choice_schema(_LONGEST, 2)
+  schema = schemas.finetuning_schema([2, _LONGEST], _LABEL)
   splits = {"train": [[record] * _BATCH]}
   folder = reader_test.write_folder(tmp_path, schema, splits, _LONGEST)
   batch = next(iter(_read(folder)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from typing import Any, Literal, Mapping, Optional, Union
+from typing import Any, Literal, Mapping, Optional, Sequence, Union
 
 from official_albert import files, tokenization
 
@@ -212,59 +212,17 @@ def read_manifest(directory: str) -> Manifest:
   return files.parse_json(content, path, Manifest, _ADVICE)
 
 
-def _inputs(*shape: int) -> tuple[Feature, ...]:
-  # The features of all fine-tuning tasks, named as in the original. The new
-  # `example_id` is the position of the example in its split, to match it with
-  # its prediction.
+def finetuning_schema(
+  shape: Sequence[int], *labels: Feature
+) -> tuple[Feature, ...]:
+  """Returns the schema of fine-tuning: token sequences of a shape, and labels.
+
+  The names of the sequences are the original's. The new `example_id` is the
+  position of the example in its split, to match it with its prediction.
+  """
   names = ("input_ids", "input_mask", "segment_ids")
   return (
-    *(Feature(name, "int64", shape) for name in names),
+    *(Feature(name, "int64", tuple(shape)) for name in names),
     Feature("example_id", "int64", ()),
+    *labels,
   )
-
-
-def classification_schema(
-  max_seq_length: int, is_regression: bool = False, num_labels: int = 0
-) -> tuple[Feature, ...]:
-  """Returns the schema of a sequence or a pair with a class, or a number.
-
-  With `num_labels`, it has a 1.0 or 0.0 for each of them instead.
-  """
-  label = Feature("label_ids", "float32" if is_regression else "int64", ())
-  if num_labels:
-    label = Feature("label_ids", "float32", (num_labels,))
-  return (*_inputs(max_seq_length), label)
-
-
-def span_schema(max_seq_length: int) -> tuple[Feature, ...]:
-  """Returns the schema of a question with a window of its context.
-
-  For a window without the answer, `is_impossible` is 1 and both positions are
-  0, that of [CLS].
-  """
-  names = ("start_positions", "end_positions", "is_impossible")
-  labels = (Feature(name, "int64", ()) for name in names)
-  return (*_inputs(max_seq_length), *labels)
-
-
-def tags_schema(max_seq_length: int) -> tuple[Feature, ...]:
-  """Returns the schema of a sequence whose tokens may have a class.
-
-  `label_ids` are the class plus 1, and 0 for tokens without one.
-  """
-  labels = Feature("label_ids", "int64", (max_seq_length,))
-  return (*_inputs(max_seq_length), labels)
-
-
-def multiple_choice_schema(
-  max_seq_length: int, options: int
-) -> tuple[Feature, ...]:
-  """Returns the schema of a sequence for each option and the right option."""
-  inputs = _inputs(options, max_seq_length)
-  return (*inputs, Feature("label_ids", "int64", ()))
-
-
-def embedding_schema(max_seq_length: int, texts: int) -> tuple[Feature, ...]:
-  """Returns the schema of texts to compare, and how similar they are."""
-  inputs = _inputs(texts, max_seq_length)
-  return (*inputs, Feature("label_ids", "float32", ()))

@@ -112,8 +112,9 @@ class MultiLabelTask(task_lib.OwnTask):
     return checkpoints.Head("multi_label", tuple(self.labels or ()))
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:
-    count = len(self.labels or ())
-    return tfrecords.classification_schema(self.max_seq_length, False, count)
+    shape = (len(self.labels or ()),)
+    label = tfrecords.Feature("label_ids", "float32", shape)
+    return tfrecords.finetuning_schema([self.max_seq_length], label)
 
   def record_settings(self, split: str) -> dict[str, Any]:
     separator = {"label_separator": self.options.label_separator}

@@ -100,8 +100,10 @@ class TextTask(finetuning_task.LabelTask):
     return checkpoints.Head(kind, tuple(self.labels or ()))
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:
-    is_regression = self.labels is None
-    return tfrecords.classification_schema(self.max_seq_length, is_regression)
+    label = tfrecords.Feature(
+      "label_ids", "float32" if self.labels is None else "int64", ()
+    )
+    return tfrecords.finetuning_schema([self.max_seq_length], label)
 
   def record_settings(self, split: str) -> dict[str, Any]:
     return {

@@ -18,6 +18,7 @@ from official_albert.testing import toy_models
 from official_albert.tfrecords import reader
 
 _LENGTH = 7
+_LABEL = tfrecords.Feature("label_ids", "int64", ())
 _EXAMPLES = [
   {
     "input_ids": [2, *range(5, 5 + number % 4), 3],
@@ -44,7 +45,7 @@ def make(tmp_path):
       name="toy",
       max_seq_length=_LENGTH,
       options=common.TaskOptions(**options),
-      schema=lambda: schema or tfrecords.classification_schema(_LENGTH),
+      schema=lambda: schema or tfrecords.finetuning_schema([_LENGTH], _LABEL),
       record_settings=lambda split: settings or {"labels": ["x"], "stride": 3},
       examples=lambda split: examples,
       features=lambda split: iter(examples),
@@ -88,7 +89,7 @@ def test_several_sequences_of_an_example(make):
   options = [[2, 5, 3], [2, 3], [2, 5, 5, 5, 3]]
   segments = [[0, 1, 1], [0, 0], [1] * 5]
   example = {"input_ids": options, "segment_ids": segments, "label_ids": 2}
-  schema = tfrecords.multiple_choice_schema(_LENGTH, 3)
+  schema = tfrecords.finetuning_schema([3, _LENGTH], _LABEL)
   rows = read(build(make(schema=schema, examples=[example]), "dev"))
   expected = [ids + [0] * (_LENGTH - len(ids)) for ids in options]
   assert rows["input_ids"].tolist() == [expected]
@@ -136,7 +137,7 @@ def test_settings_select_the_records(make):
     {"name": "toys"},
     {"tokenizer": tokenization.open_tokenizer("", file, lower_case=False)},
     {"max_seq_length": 8},
-    {"schema": tfrecords.classification_schema(_LENGTH, True)},
+    {"schema": tfrecords.finetuning_schema([_LENGTH])},
     {"settings": {"labels": ["x"], "stride": 4}},
     {"examples": [*_EXAMPLES[:10], {**_EXAMPLES[10], "label_ids": 7}]},
   ]

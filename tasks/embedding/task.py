@@ -124,9 +124,9 @@ class EmbeddingTask(own_files.OwnFiles):
     return SCORES not in (self.options.trained_on, *map(self.form, others))
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:
-    return tfrecords.embedding_schema(
-      self.max_seq_length, self.sequences_per_example
-    )
+    shape = self.sequences_per_example, self.max_seq_length
+    score = tfrecords.Feature("label_ids", "float32", ())
+    return tfrecords.finetuning_schema(shape, score)
 
   def features(self, split: str) -> Iterator[dict[str, Any]]:
     tokenizer, count = self.options.tokenizer, self.sequences_per_example

@@ -35,9 +35,9 @@ class RaceTask(finetuning_task.LabelTask):
     )
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:
-    return tfrecords.multiple_choice_schema(
-      self.max_seq_length, self.sequences_per_example
-    )
+    shape = self.sequences_per_example, self.max_seq_length
+    label = tfrecords.Feature("label_ids", "int64", ())
+    return tfrecords.finetuning_schema(shape, label)
 
   def record_settings(self, split: str) -> dict[str, Any]:
     return {"max_qa_length": self.recipe.max_qa_length}

@@ -98,7 +98,9 @@ class SquadTask(finetuning_task.FinetuningTask):
       }
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:
-    return tfrecords.span_schema(self.max_seq_length)
+    names = ("start_positions", "end_positions", "is_impossible")
+    labels = (tfrecords.Feature(name, "int64", ()) for name in names)
+    return tfrecords.finetuning_schema([self.max_seq_length], *labels)
 
   def record_settings(self, split: str) -> dict[str, Any]:
     return {

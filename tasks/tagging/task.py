@@ -108,7 +108,9 @@ class TaggingTask(own_files.OwnFiles):
       }
 
   def schema(self) -> tuple[tfrecords.Feature, ...]:
-    return tfrecords.tags_schema(self.max_seq_length)
+    # The class of a token plus 1; 0 for tokens without a tag.
+    labels = tfrecords.Feature("label_ids", "int64", (self.max_seq_length,))
+    return tfrecords.finetuning_schema([self.max_seq_length], labels)
 
   def record_settings(self, split: str) -> dict[str, Any]:
     columns = {k: self.options.columns[k] for k in ("text", "label", "id")}

@@ -178,7 +178,7 @@ def test_the_formats_are_those_of_the_code():
   for kind in ("Manifest", "Feature", "Shard", "TokenizerInfo", "Split"):
     fields = dataclasses.fields(getattr(tfrecords, kind))
     names |= {field.name for field in fields}
-  finetuning = *tfrecords.classification_schema(7), *tfrecords.span_schema(7)
-  names |= {feature.name for feature in finetuning}
+  names |= {feature.name for feature in tfrecords.finetuning_schema([7])}
+  names |= {"label_ids", "start_positions", "end_positions", "is_impossible"}
   names |= {*runs.RunRecord.__annotations__, runs.RECORD_FILE}
   assert not {name for name in names if name not in page}
