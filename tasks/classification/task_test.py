@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import itertools
+import json
+import os
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import checkpoints
+from official_albert import checkpoints, distribution
+from official_albert import training as training_lib
 from official_albert.tasks import common
 from official_albert.tasks.classification import task as task_lib
 from official_albert.tasks.common import TextExample
-from official_albert.testing import toy_models
+from official_albert.testing import toy_models, toy_task
 
 _LENGTH = 29
 _LABELS = ("dry", "wet", "windy")
@@ -26,7 +32,7 @@ def example(number, labels):
 
 
 class Weather(task_lib.TextTask):
-  """Classes or numbers of given examples."""
+  """Classes or numbers of given examples, the same in each split."""
 
   def __init__(self, labels, examples, options):
     self.labels, self._given = labels, examples
@@ -50,10 +56,13 @@ def options(folder, size=_CONFIG.vocab_size, **changes):
   )
 
 
-def make(folder, config=_CONFIG, labels=_LABELS, **changes):
+def make(
+  folder, config=_CONFIG, labels=_LABELS, splits=("dev",), seed=5, **changes
+):
   examples = [example(number, labels) for number in range(19)]
   settings = options(folder, config.vocab_size, **{**_NO_DROPOUT, **changes})
-  return Weather(labels, examples, settings).with_records(["dev"], config)
+  task = Weather(labels, examples, settings)
+  return task.with_records(splits, config, seed)
 
 
 def golden(folder, group, kind, labels):
@@ -122,6 +131,83 @@ def test_settings_reach_the_model(tmp_path):
   assert model.classifier.output_weights.shape == [3, 10]
   numbers = make(tmp_path, labels=None).build_model()
   assert numbers.classifier.output_weights.shape == [1, 10]
+
+
+def test_training_data_resumes(tmp_path):
+  def ids(start, count, seed=3):
+    task = make(tmp_path, splits=["train"], seed=seed)
+    batches = itertools.islice(task.train_dataset(4, 4 * start), count)
+    return [batch["example_id"].numpy().tolist() for batch in batches]
+
+  stream = ids(0, 25)
+  assert ids(13, 12) == stream[13:]
+  epoch = sum(stream[:4], [])
+  assert len({*epoch}) == 16 and sorted(epoch) != epoch
+  assert ids(0, 25, seed=4) != stream
+
+
+@pytest.mark.parametrize("length_bucketing", [True, False])
+def test_evaluation_and_prediction_count_each_example_once(
+  tmp_path, length_bucketing
+):
+  task = make(tmp_path, labels=None, length_bucketing=length_bucketing)
+  model, strategy = task.build_model(), distribution.make_strategy("one_device")
+  data = task.eval_dataset(4)
+  lengths = {batch["input_ids"].shape[1] for batch in data}
+  assert lengths == ({16, 24, _LENGTH} if length_bucketing else {_LENGTH})
+  (whole,) = task.dataset("dev", 19)
+  rows = task.predict(model, whole)
+  numbers = rows["values"].numpy()[np.argsort(rows["example_id"])]
+  predict = training_lib.make_prediction(task, model, strategy)
+  found = predict(task.dataset("dev", 8))["values"]
+  np.testing.assert_allclose(found, numbers, atol=1e-5)
+  expected = task.metrics("dev", numbers)
+  losses = dict.fromkeys(
+    ("loss", "weather_loss"), expected["mean_squared_error"]
+  )
+  values = training_lib.make_evaluation(task, model, strategy)(data)
+  assert values == pytest.approx({**expected, **losses}, rel=1e-4)
+
+
+def test_tokens_per_example(tmp_path, monkeypatch):
+  mean = round(np.mean([3 + 3 * n % 26 for n in range(19)]))
+  for bucketing, sequences, tokens in (
+    (True, 1, mean),
+    (False, 3, 3 * _LENGTH),
+  ):
+    monkeypatch.setattr(Weather, "sequences_per_example", sequences)
+    task = make(tmp_path, splits=["train"], length_bucketing=bucketing)
+    assert task.tokens_per_example == tokens
+    flops = sequences * _CONFIG.forward_flops(tokens // sequences)
+    assert task.flops_per_example == 3 * flops
+
+
+def test_describe_does_not_depend_on_the_location(tmp_path):
+  task = make(tmp_path, splits=["train", "dev", "test"])
+  description = task.describe()
+  assert description == json.loads(json.dumps(description))
+  assert description["records"] == {
+    split: os.path.basename(task.records[split]) for split in ("train", "dev")
+  }
+  assert description["max_seq_length"] == _LENGTH
+  assert description["settings"]["labels"] == [*_LABELS]
+  (tmp_path / "other").mkdir()
+  other = make(tmp_path / "other", splits=["train", "dev"])
+  assert other.describe() == description
+
+
+def test_a_trainer_is_for_one_model(tmp_path):
+  """It would compute with the first one's dropout."""
+  first, same = (make(tmp_path, splits=["train", "dev"]) for _ in range(2))
+  recipe = {"classifier_dropout": 0.2}
+  other = make(tmp_path, splits=["train", "dev"], recipe=recipe)
+  settings = toy_task.config(tmp_path)
+  with training_lib.Reporter(str(tmp_path), io.StringIO()) as report:
+    strategy = distribution.make_strategy("one_device")
+    trainer = training_lib.Trainer([first], settings, strategy, report)
+    trainer.reset([same], settings, report)
+    with pytest.raises(ValueError, match="another task, model or data"):
+      trainer.reset([other], settings, report)
 
 
 class Standardized(task_lib.OwnTask):
