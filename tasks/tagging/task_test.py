@@ -86,19 +86,73 @@ def test_all_formats_give_the_same(tmp_path, name, text, columns):
   assert is_changed == any("tags become BIO" in note for note in _NOTES)
 
 
-def test_tags_without_names_are_of_one_kind(tmp_path):
-  """As in BioBERT's data."""
-  (found,) = read(tmp_path, "a.tsv", "New\tB\nYork\tI\nof\tO\nBo\tB\nAl\tB\n")
-  marks = [x.removesuffix("-ENTITY") for x in found.tags]
-  assert marks == ["B", "I", "O", "B", "B"] and found.tags[0] == "B-ENTITY"
-  assert "such as B here B-ENTITY" in _NOTES[0]
-  (found,) = read(tmp_path, "a.tsv", "New\tI\nYork\tI\nof\tO\n")
-  assert found.tags == ("B-ENTITY", "I-ENTITY", "O")
-  (found,) = read(tmp_path, "a.tsv", "a\tB\nb\tI\nc\tC\n")  # No O.
-  assert found.tags == ("B", "I", "C")
-  (found,) = read(tmp_path, "a.tsv", "a\tB\nb\tC\nc\tO\n")  # IO.
-  assert found.tags == ("B-B", "B-C", "O")
-  # The training data tells the scheme of a small file.
+_NUMBERED = "1\ta\tB-x\n2\tb\tO\n"
+_LINE = '{"tokens": ["a"], "ner_tags": ["B-x"], "pos": ["N"]}'
+_TWO_TAGS = _LINE.replace("pos", "spans")
+
+
+@pytest.mark.parametrize(
+  "name, text, columns, words, tags",
+  [
+    # Tags without names, as in BioBERT's data.
+    ("a.tsv", "a\tB\nb\tI\nc\tO\nd\tB\n", (), "a b c d", "B-E I-E O B-E"),
+    ("a.tsv", "a\tI\nb\tI\nc\tO\n", (), "a b c", "B-E I-E O"),
+    ("a.tsv", "a\tB\nb\tI\nc\tC\n", (), "a b c", "B I C"),  # No O.
+    ("a.tsv", "a\tB\nb\tC\nc\tO\n", (), "a b c", "B-B B-C O"),  # IO.
+    # Numbers are no names of a header, and may be words.
+    *(
+      ("a.conll", "1 2\nEU O\n", columns, "1 EU", "B-2 O")
+      for columns in (("1", "2"), ("1",), ())
+    ),
+    ("a.conll", "1996\tB-x\n1997\tO\n", (), "1996 1997", "B-x O"),
+    ("a.conll", "1 B-x\n2 O\n", (), "1 2", "B-x O"),  # The other has tags.
+    ("a.conll", "3 CD O\n1 CD B-x\n", (), "3 1", "O B-x"),  # A score.
+    ("a.conll", "9\n9\n", (), "9 9", ""),
+    ("a.conll", "9" * 5000 + " x O\n1 x O\n", (), "9" * 5000 + " 1", "O O"),
+    # Outside of .conllu, hashes are words.
+    ("a.conll", "#go B-x\n# O\n", (), "#go #", "B-x O"),
+    # Given columns are obeyed; a misspelled one is not replaced.
+    ("a.tsv", _NUMBERED, ("1",), "1 2", "B-x O"),
+    ("a.tsv", _NUMBERED, ("2",), "a b", "B-x O"),
+    ("a.JSONL", _LINE, (), "a", "B-x"),
+    ("a.jsonl", _LINE, ("text", "pos"), "a", "N"),
+    ("a.jsonl", _LINE, ("text", "poss"), "a", ""),
+    ("a.jsonl", _TWO_TAGS, ("text", "ner_tags"), "a", "B-x"),
+  ],
+)
+def test_words_and_tags(tmp_path, name, text, columns, words, tags):
+  (found,) = read(tmp_path, name, text, *columns)
+  assert found.text == words
+  known = [x.replace("-ENTITY", "-E") for x in found.tags or ()]
+  assert known == tags.split() and (found.tags is None) == (tags == "")
+
+
+@pytest.mark.parametrize(
+  "name, text, columns, message",
+  [
+    ("a.tsv", "1\ta\tB-x\n2\n", ("2",), "line 2 has another number of columns"),
+    (
+      "a.tsv",
+      "Sentence #\ttext\tlabel\n1\ta\tO\n\tb\tO\n2\tc\tB-x\n",
+      (),
+      "line 1: a column numbers the sentences",
+    ),
+    ("a.jsonl", _TWO_TAGS, (), "'ner_tags', 'spans': name one of them"),
+    ("a.jsonl", _LINE, ("words",), "there is no column 'words'"),
+    ("a.txt", _LINE, (), "a.txt, line 1 is JSON: end the file's"),
+    ("A.CSV", "text,label\n", (), "A.CSV must be a CoNLL file"),
+    *(
+      ("a.conll", "a x B-x\n", x, "line 1: there is no (other )?column")
+      for x in (("w", "2"), ("1", "4"), ("0", "1"), ("2", "2"))
+    ),
+  ],
+)
+def test_columns_that_are_refused(tmp_path, name, text, columns, message):
+  with pytest.raises(ValueError, match=message):
+    read(tmp_path, name, text, *columns)
+
+
+def test_the_training_data_tells_the_scheme_of_a_small_file(tmp_path):
   for text, expected in (
     ("a\tS\nb\tO\n", ("B-ENTITY", "O")),
     ("a\tB\nb\tE\n", ("B-ENTITY", "I-ENTITY")),
@@ -120,12 +174,6 @@ def test_parquet_has_the_names_of_its_classes(tmp_path):
   found = read(tmp_path, "a.parquet", None)
   assert [x.tags for x in found] == [("B-ORG", "O"), ("B-PER",)]
   assert [x.text for x in found] == ["EU said", "Bo"]
-
-
-def test_numbers_are_no_names_of_a_header(tmp_path):
-  for columns in (("1", "2"), ("1",), ()):
-    (found,) = read(tmp_path, "a.conll", "1 2\nEU O\n", *columns)
-    assert found.text == "1 EU" and found.tags == ("B-2", "O")
 
 
 _INVALID = """{"id": 7, "text": "Bo sat", "spans": [[0, 2, "PER"]]}
@@ -155,13 +203,6 @@ def test_invalid_texts_are_left_out_and_counted(tmp_path):
   with pytest.raises(ValueError, match="c.conll, line 2 is not UTF-8"):
     read(tmp_path, "c.conll", None)
   assert read(tmp_path, "b.jsonl", "{}\n3\n", may_skip=True) == []
-
-
-def test_hashes_are_words_outside_of_conllu(tmp_path):
-  (found,) = read(tmp_path, "a.conll", "#go B-x\n# O\n")
-  assert found.text == "#go #" and found.tags == ("B-x", "O")
-  (found,) = read(tmp_path, "a.conll", "one\ntwo\n")
-  assert found.tags is None and found.words == ((0, 3), (4, 7))
 
 
 def test_spans_within_words_are_counted(tmp_path):
@@ -237,64 +278,6 @@ def _spans(*spans):
 def test_bad_files(tmp_path, name, text, message):
   with pytest.raises(ValueError, match=f"{name}.*{message}"):
     read(tmp_path, name, text)
-
-
-def test_given_columns_are_obeyed(tmp_path):
-  numbers = "1\ta\tB-x\n2\tb\tO\n"
-  (found,) = read(tmp_path, "a.tsv", numbers, text="1")
-  assert found.text == "1 2" and found.tags == ("B-x", "O")
-  with pytest.raises(ValueError, match="line 2 has another number of columns"):
-    read(tmp_path, "a.tsv", "1\ta\tB-x\n2\n", text="2")
-  sentences = "Sentence #\ttext\tlabel\n1\ta\tO\n\tb\tO\n2\tc\tB-x\n"
-  with pytest.raises(
-    ValueError, match="line 1: a column numbers the sentences"
-  ):
-    read(tmp_path, "a.tsv", sentences)
-  (found,) = read(tmp_path, "a.tsv", numbers, text="2")
-  assert found.text == "a b"
-  line = '{"tokens": ["a"], "ner_tags": ["B-x"], "pos": ["N"]}'
-  (found,) = read(tmp_path, "a.jsonl", line, label="pos")
-  assert found.tags == ("N",)
-  both = line.replace("pos", "spans")
-  with pytest.raises(ValueError, match="'ner_tags', 'spans': name one of them"):
-    read(tmp_path, "a.jsonl", both)
-  assert read(tmp_path, "a.jsonl", both, label="ner_tags")[0].tags == ("B-x",)
-  # A misspelled one is not replaced by the usual one.
-  (found,) = read(tmp_path, "a.jsonl", line, label="poss")
-  assert found.tags is None
-  with pytest.raises(ValueError, match="there is no column 'words'"):
-    read(tmp_path, "a.jsonl", line, text="words")
-
-
-def test_the_end_of_a_name_tells_the_format(tmp_path):
-  line = '{"tokens": ["a"], "tags": ["B-x"]}'
-  (found,) = read(tmp_path, "a.JSONL", line)
-  assert found.tags == ("B-x",)
-  with pytest.raises(ValueError, match="a.txt, line 1 is JSON: end the file's"):
-    read(tmp_path, "a.txt", line)
-  with pytest.raises(ValueError, match="A.CSV must be a CoNLL file"):
-    read(tmp_path, "A.CSV", "text,label\n")
-
-
-@pytest.mark.parametrize(
-  "text, words",
-  [
-    ("1996\tB-x\n1997\tO\n", "1996 1997"),
-    ("1 B-x\n2 O\n", "1 2"),  # The other column has tags.
-    ("3 CD O\n1 CD B-x\n", "3 1"),  # A score.
-    ("9\n9\n", "9 9"),
-    ("9" * 5000 + " CD O\n1 CD B-x\n", "9" * 5000 + " 1"),
-  ],
-)
-def test_words_may_be_numbers(tmp_path, text, words):
-  (found,) = read(tmp_path, "a.conll", text)
-  assert found.text == words
-
-
-def test_unknown_columns(tmp_path):
-  for columns in (("w", "2"), ("1", "4"), ("0", "1"), ("2", "2")):
-    with pytest.raises(ValueError, match="line 1: there is no (other )?column"):
-      read(tmp_path, "a.conll", "a x B-x\n", *columns)
 
 
 @pytest.mark.parametrize("longest", [5, 6, 7, 11])
