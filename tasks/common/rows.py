@@ -200,7 +200,7 @@ def _read_csv(
   semicolons.)
   """
   csv.field_size_limit(_MAX_CELL_CHARACTERS)
-  texts = (text for _, text in read_lines(path, not invalid.may_skip))
+  texts = (text for _, text in read_lines(path, strict=False))
   first, marks, before = next(texts), ",;\t", []
   if first.startswith("sep="):  # As Excel reads it.
     marks = first[4:5].strip("\r\n") or marks
@@ -249,7 +249,7 @@ def _read_csv(
       is_sure = len(cells or ()) == width
 
 
-def _read_own_tsv(path: str, strict: bool) -> Iterator[tuple[int, list[str]]]:
+def _read_own_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
   """Yields the rows of `read_tsv`; refuses those that are quoted like CSV.
 
   In GLUE's files, a quotation mark is a character. pandas and Excel quote cells
@@ -258,7 +258,7 @@ def _read_own_tsv(path: str, strict: bool) -> Iterator[tuple[int, list[str]]]:
   only one column.
   """
   width = 0
-  for number, cells in read_tsv(path, strict):
+  for number, cells in read_tsv(path, strict=False):
     whole = [x for x in cells if len(x) > 1 and x[0] == x[-1] == '"']
     if not width:
       is_quoted = whole == cells
@@ -379,14 +379,14 @@ def _read_file(
   path: str, columns: Sequence[str], invalid: InvalidRows
 ) -> Iterator[Record]:
   """Yields the rows of a file."""
-  plain, strict = plain_name(path), not invalid.may_skip
+  plain = plain_name(path)
   if path.lower().endswith(_TABLES):
     with files.open(path, "rb") as file:
       rows = text_files.table_rows(path, file, columns)
       for number, cells in enumerate(rows, 1):
         yield Record(f"{path}, row {number}", cells)
   elif plain.endswith(text_files.JSON_ENDINGS):
-    for number, line in read_lines(path, strict):
+    for number, line in read_lines(path, strict=False):
       with invalid:
         if line.strip():
           yield _json_record(f"{path}, line {number}", line, columns)
@@ -394,7 +394,7 @@ def _read_file(
     table = _read_csv(path, columns, invalid)
     yield from _with_header(path, table, columns, invalid)
   elif plain.endswith(".tsv"):
-    yield from _with_header(path, _read_own_tsv(path, strict), columns, invalid)
+    yield from _with_header(path, _read_own_tsv(path), columns, invalid)
   else:
     raise ValueError(
       f"{path}: the name must end in .tsv, .csv or .jsonl, also compressed, or "

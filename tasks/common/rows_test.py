@@ -23,18 +23,15 @@ def write(folder, name, text):
 @pytest.mark.parametrize(
   "text, expected",
   [
-    pytest.param("a\tb\nc\td", [["a", "b"], ["c", "d"]], id="no_last_end"),
-    pytest.param("a\tb\r\nc\td\r\n", [["a", "b"], ["c", "d"]], id="crlf"),
-    pytest.param(
-      "a\rb\tc\u2028d\x85e\x0cf\n",
-      [["a\rb", "c\u2028d\x85e\x0cf"]],
-      id="only_newlines_end_rows",
-    ),
-    pytest.param("a\t\t b \n", [["a", "", " b "]], id="cells_as_written"),
-    pytest.param("a\n\n\r\n", [["a"]], id="empty_lines_at_the_end"),
-    pytest.param("a\n\nb\n", [["a"], [""], ["b"]], id="empty_line_inside"),
+    ("a\tb\nc\td", [["a", "b"], ["c", "d"]]),
+    ("a\tb\r\nc\td\r\n", [["a", "b"], ["c", "d"]]),
+    # Only newlines end rows.
+    ("a\rb\tc\u2028d\x85e\x0cf\n", [["a\rb", "c\u2028d\x85e\x0cf"]]),
+    ("a\t\t b \n", [["a", "", " b "]]),
+    ("a\n\n\r\n", [["a"]]),
+    ("a\n\nb\n", [["a"], [""], ["b"]]),
     # It is a byte order mark only at the start of a file.
-    pytest.param("\ufeffa\n\ufeffß\n", [["a"], ["\ufeffß"]], id="marks"),
+    ("\ufeffa\n\ufeffß\n", [["a"], ["\ufeffß"]]),
   ],
 )
 def test_tsv(tmp_path, text, expected):
@@ -149,24 +146,11 @@ def test_csv(tmp_path):
     ("a.csv", b"PK\3\4", "a.csv is no UTF-8 text"),
     ("a.csv", "text,b\n".encode("utf-16"), "a.csv is no UTF-8 text"),
     ("a.csv", "text,label\n", "a.csv has no rows, or only a header."),
-    (
-      "a.tsv",
-      "sentence\ttxet\n1\t2\n",
-      "a.tsv, line 1: there is no column 'text', the columns are 'sentence', "
-      "'txet'.",
-    ),
+    ("a.tsv", "n\tx\n1\t2\n", "line 1: there is no column 'text', the columns"),
     ("a.tsv", "\t".join("ab" * 999), f"are {chr(39)}a', {'b'!r}, 'a', "),
     ("a.csv", "text,text\n1,2\n", "line 1: there are several columns 'text'"),
-    (
-      "a.tsv",
-      "text\tb\n1\t2\t3\n",
-      "line 2 has another number of columns than the header: 3 instead of 2.",
-    ),
-    (
-      "a.csv",
-      'text,b\n1,2\n"one,2\n3,4\n',
-      "line 3: the row that begins here is not CSV (unexpected end of data)",
-    ),
+    ("a.tsv", "text\tb\n1\t2\t3\n", "than the header: 3 instead of 2."),
+    ("a.csv", 'text,b\n1,2\n"o,2\n3,4\n', "line 3: the row that begins here"),
     ("a.csv", 'text,b\n1, ""\n', "here is not CSV (a space before a quoted"),
     ("a.csv", 'text,b\n1, "2"\n', "here is not CSV (a space before a quoted"),
     ("a.csv", "sep=;\ntext,b\n", "no column 'text', the columns are 'text,b'"),

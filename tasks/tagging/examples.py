@@ -171,7 +171,7 @@ def _read_conll(
   """Yields the sentences of a file with a word on each line."""
   is_ud = rows.plain_name(path).endswith(".conllu")
   width, word, tag = 0, 0, 0
-  for lines in _sentences(path, is_ud, not invalid.may_skip):
+  for lines in _sentences(path, is_ud):
     if not width:
       where, cells = lines[0]
       if cells[0].startswith('{"'):
@@ -223,7 +223,7 @@ def _read_conll(
         yield _joined(lines[0][0], [cells[word] for _, cells in lines], tags)
 
 
-def _sentences(path: str, is_ud: bool, strict: bool) -> Iterator[_Lines]:
+def _sentences(path: str, is_ud: bool) -> Iterator[_Lines]:
   """Yields the lines of each sentence.
 
   A blank line, or -DOCSTART-, ends a sentence. Columns are separated by tabs or
@@ -231,7 +231,7 @@ def _sentences(path: str, is_ud: bool, strict: bool) -> Iterator[_Lines]:
   nodes (1.1) are skipped.
   """
   lines: _Lines = []
-  read = rows.read_lines(path, strict)
+  read = rows.read_lines(path, strict=False)
   for number, line in itertools.chain(read, [(0, "")]):
     stripped = line.strip(_BLANKS)
     cells = [x.strip(" ") for x in line.rstrip("\r\n").split("\t")]
