@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
@@ -64,62 +65,46 @@ def _classes(*labels):
 
 
 _NUMBER = checkpoints.Head("regression")
+_CHOICE = checkpoints.Head("multiple_choice")
 
 
-def _task(name, *labels, head="classification"):
+def _task(*labels, head="classification"):
   settings = {"labels": list(labels) or None}
-  return {"task": name, "head": head, "settings": settings}
+  return {"task": "own", "head": head, "settings": settings}
 
 
 @pytest.mark.parametrize(
-  "where, data, head, rows, notes",
+  "where, data, head, rows, noted",
   [
-    (
-      "",
-      _task("own", "pos", "neu", "neg"),
-      _classes("neg", "pos", "neu"),
-      [2, 0, 1],
-      ("the head is kept", "neg, pos, neu", "pos, neu, neg"),
-    ),
+    ("", _task(*"abc"), _classes(*"cab"), [2, 0, 1], "kept.*c, a, b.*a, b, c"),
+    # Without the labels of the task.
     (
       "model.ckpt-5",
-      {"head": "classification"},
-      _classes("a", "b", "c"),
+      _task(),
+      _classes(*"abc"),
       [0, 1, 2],
-      ("warning: ", "does not name the classes", "taken to be a, b, c"),
+      "warning: .*a, b, c",
     ),
     (
       "best",
-      _task("own", "a", "b", "c"),
-      _classes("a", "b", "d"),
+      _task(*"abc"),
+      _classes(*"abd"),
       None,
-      ("a new head is trained", "classes a, b, d", "classes a, b, c"),
+      "new head.*a, b, d.*a, b, c",
     ),
-    (
-      "best",
-      _task("stsb", head="regression"),
-      _NUMBER,
-      [0],
-      ("the head is kept, for a number",),
-    ),
+    ("best", _task(head="regression"), _NUMBER, [0], "kept, for a number"),
     (
       "",
-      _task("race", head="multiple_choice"),
+      _task(head="multiple_choice"),
       _NUMBER,
       None,
-      ("a new head", "options of a question"),
+      "new head.*options of a",
     ),
-    (
-      "",
-      {"head": "multiple_choice"},
-      checkpoints.Head("multiple_choice"),
-      [0],
-      ("the head is kept, for the options of a question",),
-    ),
+    ("", _task(head="multiple_choice"), _CHOICE, [0], "kept, for the options"),
   ],
 )
 def test_heads_are_matched_by_their_meaning(
-  tmp_path, where, data, head, rows, notes
+  tmp_path, where, data, head, rows, noted
 ):
   size = 3 if head.kind == "classification" else 1
   source, model = classifier(size), classifier(size)
@@ -133,7 +118,7 @@ def test_heads_are_matched_by_their_meaning(
   save_best(tmp_path, source)
   report = checkpoints.warm_start(model, str(tmp_path / where), head)
   (note,) = report.notes
-  assert all(x in note for x in notes) and f"\n  {note}" in str(report)
+  assert re.search(noted, note) and f"\n  {note}" in str(report)
   if rows is None:
     assert report.missing == HEAD
     np.testing.assert_array_equal(model.classifier.output_weights, before)

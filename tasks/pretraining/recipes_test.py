@@ -49,17 +49,6 @@ def test_settings_are_consistent(recipe):
     assert recipe.expected_time.split()[0] == f"{expected:.0f}"
 
 
-@pytest.mark.parametrize("size", ["base", "large", "xlarge", "xxlarge"])
-def test_the_papers_setting(size):
-  recipe = recipes.get_recipe(f"{size}_tpu")
-  assert recipe.preset == f"albert_{size}_v2"
-  assert "optimizer" not in recipe.settings  # LAMB.
-  wanted = {"train_batch_size": 4096, "num_train_steps": 125_000}
-  assert wanted.items() <= recipe.settings.items()
-  wanted = {"max_seq_length": 512, "short_seq_prob": 0.1}
-  assert wanted.items() <= recipe.data.items()
-
-
 @pytest.mark.parametrize(
   "name, tokens, batch", [("h100_10min", 32_768, 512), ("quickstart", 4096, 64)]
 )
