@@ -59,14 +59,6 @@ def test_written_manifest_is_read_back(tmp_path, manifest, kind, file):
     (lambda v: v["features"][2].update(shape=[10**9]), "from 0 to 65,536 val"),
     (lambda v: v["features"][2].update(dtype="text"), "dtype' is 'text', but"),
     (
-      lambda v: v["splits"]["train"].update(statistics={"tokens": "5"}),
-      "'splits.train.statistics.tokens.* is '5'",
-    ),
-    (
-      lambda v: v["tokenizer"].update(kind="bpe"),
-      "'tokenizer.kind' is 'bpe', but",
-    ),
-    (
       lambda v: v["splits"]["train"]["shards"][1].update(file="../b"),
       "is not a shard of the folder",
     ),
@@ -144,10 +136,7 @@ def test_same_bytes_as_tensorflow(ids):
   [
     ({"ids": None}, "only the schema or only a record has ids"),
     ({"extra": np.zeros((2, 1))}, "only a record has extra"),
-    (
-      {"ids": np.zeros((2, 4), int)},
-      r"'ids' must be int64\[5\] .*int64\[2, 4\]",
-    ),
+    ({"ids": np.zeros((2, 4), int)}, r"'ids' must .*\[5\] .*int64\[2, 4\]"),
     ({"ids": np.zeros((2, 5))}, r"'ids' must be int64.*not float64\[2, 5\]"),
     ({"ids": np.zeros((2, 5), np.uint64)}, "must be int64.*not uint64"),
     ({"weights": np.zeros((2, 3))}, "must be float32.*not float64"),

@@ -61,19 +61,12 @@ def test_prediction_needs_no_answers_and_no_ids(tmp_path):
   "passage, message",
   [
     ("{", r" is not valid JSON \("),
-    ("[" * 10**5, r" is not valid JSON \(recursion limit exceeded"),
-    (changed(article="\ud800"), r" is not valid JSON \(.*hex escape"),
-    (changed()[:-1] + ', "id": "x"}', "the key 'id' twice, in "),
     ("[]", r" is \[\], but must be an object"),
     (changed(article=" \n"), "has no article"),
     (changed(questions=[]), "no questions"),
-    (changed(options=[["p"] * 4]), "have not 4 options"),
     (changed(answers=["A"]), "one of A, B, C, D as answer"),
     (changed(options=[["p"] * 4, ["p"] * 3]), "have not 4 options"),
-    (
-      changed(options=[["t", "u", "v", "w"], ["p", "q", 7, "s"]]),
-      "'options.1.2' is 7, but must be a valid string",
-    ),
+    (changed(answers=["A", 7]), "'answers.1' is 7, but must be a valid string"),
     (changed(answers=["A", "AB"]), "one of A, B, C, D as answer"),
   ],
 )
