@@ -110,7 +110,7 @@ class Job:
     settings = self.settings
     texts = documents.parse(block, settings.reading)
     encoded = iter(self.tokenizer.encode_batch([*itertools.chain(*texts)]))
-    copies = max(1, round(settings.dupe_factor * block.weight))
+    copies = round(settings.dupe_factor * block.weight)
     for text in texts:
       segments = [x for x in itertools.islice(encoded, len(text)) if x]
       if not segments:

@@ -20,6 +20,7 @@ import contextlib
 import functools
 import hashlib
 import itertools
+import math
 import os
 import re
 import shutil
@@ -79,6 +80,12 @@ def open_build(
   after an error.
   """
   weights = documents.find_files(settings.input_files)
+  for path, weight in weights.items():
+    if weight * settings.dupe_factor < 1:
+      raise ValueError(
+        f"{path} has the weight {weight:g}, but documents are used at least "
+        f"once: give --dupe_factor={math.ceil(1 / weight)} or more."
+      )
   reader = documents.DocumentReader(weights, settings.reading)
   job = build_worker.Job(settings)  # Raises an error before any work.
   wanted = {

@@ -135,6 +135,8 @@ def test_duplicates_are_dropped_and_weights_multiply(build, tmp_path):
     assert found["duplicate_documents"] == 2
     assert list(manifest.splits) == ["train"]
     assert (found["documents"], found["instances"]) == (documents, examples)
+  with pytest.raises(ValueError, match="a.txt has the weight 0.4.*factor=3"):
+    build(tmp_path / "x", input_files=f"{tmp_path}/a.txt:0.4", **common)
 
 
 @pytest.mark.parametrize(
