@@ -126,28 +126,12 @@ def test_invalid_questions(tmp_path, find, change, message):
   assert len(found) + invalid.count == 4 and "wrong.json, " in invalid.first
 
 
-def test_invalid_questions_are_counted_by_kind(tmp_path):
-  def change(data):
-    answer(data).update(answer_start=0)
-    for fields in ({"id": ""}, {"id": "x"}, {"id": "y"}):
-      data[1]["paragraphs"][0]["qas"].append({"question": "?", **fields})
-
-  path = write(tmp_path / "a.json", changed(change))
-  invalid = common.InvalidRows(may_skip=True)
-  found = examples.read_examples(path, is_training=True, invalid=invalid)
-  assert [e.question_id for e in found] == ["b1"]
-  assert {kind: count for kind, (count, _) in invalid.found.items()} == {
-    "has an answer that is not at its answer_start": 1,
-    "has 2 answers": 1,
-    "has 0 answers": 3,
-    'has no text as "id"': 1,
-  }
-
-
 def test_answers_that_a_version_needs(tmp_path):
   path = write(tmp_path / "a.json", _FILE)
   with pytest.raises(ValueError, match="'b2' has 0 answers, but needs one"):
     examples.read_examples(path, needs_answers=True)
+  with pytest.raises(ValueError, match="'a2' has 2 answers, but needs exactly"):
+    examples.read_examples(path, is_training=True)
   # As in the official program, no answers mean that there is none.
   content = changed(lambda data: data[1]["paragraphs"][0]["qas"].pop())
   question(content["data"]).update(answers=[])
