@@ -13,14 +13,15 @@ from official_albert.tasks.embedding.model import AlbertForEmbedding
 from official_albert.testing import toy_models
 
 _NOTES: list[str] = []
+_PAIR = "text\ttext_b"
 _TEXTS = ("the sea", "the rain", "old rain", "the sea", "a warm sea", "wet")
 _TABLES = {
   "scores": [
-    "a\tb\ts",
+    f"{_PAIR}\tlabel",
     *(f"{x}\t{y}\t{i % 3}" for i, (x, y) in enumerate(zip(_TEXTS, _TEXTS[1:]))),
   ],
-  "triplets": ["a\tb\tc", "the sea\ta sea\twet", "old\tthe old\train"],
-  "pairs": ["a\tb", "the sea\ta sea", "old\tthe old", "rain\twet"],
+  "triplets": [f"{_PAIR}\ttext_c", "the sea\ta sea\twet", "old\tthe old\train"],
+  "pairs": [_PAIR, "the sea\ta sea", "old\tthe old", "rain\twet"],
 }
 
 
@@ -37,18 +38,11 @@ def make(tmp_path):
 
   def make_task(train="", dev="", **changes):
     files = {"train_file": train, "dev_file": dev}
-    known = "\t".join(
-      _TABLES[x][0] for x in (train, dev) if x in _TABLES
-    ).split("\t")
-    names = {"label_column": "s", "text_c_column": "c"}
-    names = {flag: name for flag, name in names.items() if name in known}
     options = common.TaskOptions(
       cache_dir=str(tmp_path / "records"),
       tokenizer=tokenizer,
       note=_NOTES.append,
-      text_column="a",
-      text_b_column="b",
-      **{"length_bucketing": False, "max_seq_length": 6, **names, **changes},
+      **{"length_bucketing": False, "max_seq_length": 6, **changes},
       **{k: write(v) if v in _TABLES else v for k, v in files.items()},
     )
     return registry.make_task("text_embedding", options)
@@ -107,7 +101,7 @@ def test_loss_of_a_batch(make, form):
 
 def test_equal_texts_are_no_wrong_candidates(make):
   _TABLES["twice"] = [
-    "a\tb",
+    _PAIR,
     "the sea\ta sea",
     "the sea\tthe rain",
     "old\ta sea",
@@ -164,7 +158,7 @@ def test_metrics_by_hand(make, tmp_path):
 
 
 def test_ties_are_not_in_favor_of_the_model(make):
-  _TABLES["equal"] = ["a\tb", "wet\tOld", "rain\told ", "sea\tthe sea"]
+  _TABLES["equal"] = [_PAIR, "wet\tOld", "rain\told ", "sea\tthe sea"]
   task = make("pairs", "equal")
   vectors = np.full([3, 2, 4], 0.5, np.float32)
   # The second texts of the first two rows are equal, that of the third is not.
@@ -176,10 +170,10 @@ def test_ties_are_not_in_favor_of_the_model(make):
 @pytest.mark.parametrize(
   "lines, message",
   [
-    (["a\tb\tc\ts", "x\ty\tz\t1"], "of which a file can have one"),
-    (["a\ts", "x\t1"], "line 1: there is no column 'b'"),
-    (["a\tb\ts", "x\ty\thigh"], "line 2: unknown label 'high'"),
-    (["a\tb", "x\t "], "line 2: 'b' is empty"),
+    ([f"{_PAIR}\ttext_c\tlabel", "x\ty\tz\t1"], "of which a file can have one"),
+    (["text\tlabel", "x\t1"], "line 1: there is no column 'text_b'"),
+    ([f"{_PAIR}\tlabel", "x\ty\thigh"], "line 2: unknown label 'high'"),
+    ([_PAIR, "x\t "], "line 2: 'text_b' is empty"),
   ],
 )
 def test_bad_tables_are_refused(make, lines, message):
@@ -189,7 +183,7 @@ def test_bad_tables_are_refused(make, lines, message):
 
 
 def test_training_needs_scores_that_differ(make):
-  _TABLES["same"] = ["a\tb\ts", "x\ty\t1", "z\tx\t1"]
+  _TABLES["same"] = [f"{_PAIR}\tlabel", "x\ty\t1", "z\tx\t1"]
   with pytest.raises(ValueError, match="all 2 rows have the score 1, but"):
     make("same", "same").check(["train", "dev"])
   make("triplets", "same").check(["train", "dev"])
@@ -198,14 +192,14 @@ def test_training_needs_scores_that_differ(make):
 def test_the_third_text_does_not_hide_a_shared_pair(make):
   pairs = [f"x{i}\ty{i}" for i in range(30)]
   lines = [f"{pair}\tz{i}" for i in range(2) for pair in pairs]
-  _TABLES["negatives"] = ["a\tb\tc", *lines]
+  _TABLES["negatives"] = [f"{_PAIR}\ttext_c", *lines]
   task = make("negatives", dev_share=0.3)
   train, dev = (
     [(x.text_a, x.text_b) for x in task.examples(split)]
     for split in ("train", "dev")
   )
   assert len(train) + len(dev) == 60 and not {*train} & {*dev}
-  _TABLES["positives"] = ["a\tb", *pairs]
+  _TABLES["positives"] = [_PAIR, *pairs]
   _NOTES.clear()
   make("negatives", "positives").check(["train", "dev"])
   assert "warning: 30 of the 30 dev rows are also" in _NOTES[0]
@@ -217,7 +211,7 @@ def test_columns_that_no_file_has_are_refused(make):
   for change in ({"label_column": "sc"}, {"text_c_column": "d"}):
     with pytest.raises(ValueError, match="_column=.*: none of the files has"):
       make(*files, **change).check(["train", "dev"])
-  make("pairs", "scores", text_c_column="text_c").check(["train", "dev"])
+  make("pairs", "scores").check(["train", "dev"])
   assert "pairs.tsv: the rows are pairs; those" in _NOTES[-1]
 
 
@@ -246,7 +240,7 @@ def test_sizes_beyond_the_model_are_refused(make, name, value):
 
 def test_pairs_that_lack_scores_are_not_scored(make, tmp_path):
   path = str(tmp_path / "new.tsv")
-  (tmp_path / "new.tsv").write_text("a\tb\nthe sea\twet\n")
+  (tmp_path / "new.tsv").write_text("text\ttext_b\nthe sea\twet\n")
   for train, dev, is_labeled in (
     ("scores", "scores", False),
     ("pairs", "scores", False),
@@ -264,7 +258,7 @@ def test_pairs_that_lack_scores_are_not_scored(make, tmp_path):
 
 def test_batches_mix_lengths(make):
   rows = [("wet", "old")] * 8 + [("the sea " * 20, "the rain")] * 8
-  _TABLES["long"] = ["a\tb", *("\t".join(row) for row in rows)]
+  _TABLES["long"] = [_PAIR, *("\t".join(row) for row in rows)]
   task = make("long", "pairs", length_bucketing=True, max_seq_length=64)
   on_records = task.with_records(["train", "dev"], toy_models.config(12, 64))
   (batch,) = on_records.train_dataset(8, 0).take(1)
