@@ -3,6 +3,8 @@
 In Sentence-BERT (arXiv 1908.10084), a text and one that belongs to it get
 similar vectors. The other texts of the batch are examples of those that do not
 belong; scores say how similar two texts are.
+
+Letters: B examples, C candidates, K texts of an example, H numbers of a vector.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from official_albert.settings import check_number
 from official_albert.tasks import common
 from official_albert.tasks.common import finetuning_task, own_files
 from official_albert.tasks.embedding import examples as examples_lib
-from official_albert.tasks.embedding import losses as losses_lib
 from official_albert.tasks.embedding.examples import PAIRS, SCORES, TRIPLETS
 from official_albert.tasks.embedding.model import AlbertForEmbedding
 from official_albert.train_config import whole_numbers
@@ -33,6 +34,7 @@ from official_albert.train_config import whole_numbers
 # The metric that selects a checkpoint, by the form of the evaluated data.
 _METRICS = {SCORES: "spearman", TRIPLETS: "accuracy", PAIRS: "mrr"}
 _ROWS = 1024  # Of the cosines of all texts with all others, in memory.
+_NEVER = -1e9  # The score of a candidate that does not count.
 
 
 class EmbeddingTask(own_files.OwnFiles):
@@ -202,7 +204,7 @@ class EmbeddingTask(own_files.OwnFiles):
     if form == SCORES:
       first, second = (tf.math.l2_normalize(x, -1) for x in (first, second))
       found = tf.reduce_sum(first * second, -1)
-      loss = losses_lib.order(found, batch["label_ids"], scale, weights)
+      loss = _order(found, batch["label_ids"], scale, weights)
       return loss * tf.reduce_sum(weights)
     ids, count = batch["input_ids"], 3 if form == TRIPLETS else 2
     others = tf.concat(tf.unstack(vectors[:, 1:count], axis=1), 0)  # [C, H]
@@ -214,8 +216,8 @@ class EmbeddingTask(own_files.OwnFiles):
     )
     same = _equal(ids[:, 1], other_ids) | same_first
     counts = ~same & (tf.tile(weights, [count - 1]) > 0)
-    found = losses_lib.cosines(first, others)
-    return tf.reduce_sum(losses_lib.contrastive(found, scale, counts) * weights)
+    found = _cosines(first, others)
+    return tf.reduce_sum(_contrastive(found, scale, counts) * weights)
 
   def predictions(
     self, model: tf.keras.Model, outputs: Any, batch: Any
@@ -298,3 +300,51 @@ def _equal(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
 def _similarities(vectors: np.ndarray) -> np.ndarray:
   """Returns the cosines <float>[N] of the first two vectors of length 1."""
   return np.sum(vectors[:, 0] * vectors[:, 1], -1)
+
+
+def _cosines(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+  """Returns the cosines <float32>[B, C] of <float32>[B, H] and [C, H]."""
+  a, b = (tf.math.l2_normalize(x, -1) for x in (a, b))
+  return tf.matmul(a, b, transpose_b=True)
+
+
+def _contrastive(
+  found: tf.Tensor, scale: float, counts: tf.Tensor
+) -> tf.Tensor:
+  """Returns the cross entropy <float32>[B] of each text's own candidate.
+
+  Candidate i belongs to text i; all others count as wrong (InfoNCE, arXiv
+  1807.03748, with the batch's other texts as in arXiv 1705.00652).
+
+  Args:
+    found: the cosines <float32>[B, C], with C = B, or more for candidates that
+      belong to no text.
+    scale: their factor.
+    counts: <bool>[B, C], whether a candidate counts for a text; its own always
+      does.
+  """
+  rows = tf.shape(found)[0]
+  own = tf.eye(rows, tf.shape(found)[1], dtype=tf.bool)
+  logits = tf.where(counts | own, scale * found, _NEVER)
+  return tf.nn.sparse_softmax_cross_entropy_with_logits(tf.range(rows), logits)
+
+
+def _order(
+  found: tf.Tensor, scores: tf.Tensor, scale: float, weights: tf.Tensor
+) -> tf.Tensor:
+  """Returns the loss <float32>[] of pairs whose cosines are in wrong order.
+
+  It is log(1 + sum of exp(scale * (cosine i - cosine j))) over all i and j of
+  which i has the lower score (CoSENT, kexue.fm/archives/8847).
+
+  Args:
+    found: the cosine of each pair of texts, <float32>[B].
+    scores: how similar they are, <float32>[B].
+    scale: the factor of cosines.
+    weights: 1 for pairs and 0 for padding, <float32>[B].
+  """
+  is_lower = scores[:, None] < scores[None, :]
+  counts = is_lower & (weights[:, None] * weights[None, :] > 0)
+  logits = scale * (found[:, None] - found[None, :])
+  logits = tf.reshape(tf.where(counts, logits, _NEVER), [-1])
+  return tf.reduce_logsumexp(tf.concat([[0.0], logits], 0))
