@@ -225,9 +225,9 @@ def test_test_data_has_all_columns_of_labels_or_none(tmp_path):
 
 def test_data_without_a_label(tmp_path):
   notes, path = [], _table(tmp_path, "dev.jsonl", [[], ["wet"], "wet| cold"])
-  task = _task(tmp_path, dev_file=path)
-  task.options = dataclasses.replace(task.options, note=notes.append)
-  task.check(["train", "dev", "test"])
+  _task(tmp_path, dev_file=path, note=notes.append).check(
+    ["train", "dev", "test"]
+  )
   assert [x for x in notes if "no row" in x] == ["no row of dev has 'windy'"]
   path = _table(tmp_path, "none.jsonl", ["", ""])
   with pytest.raises(ValueError, match="none.jsonl: no row of dev has a label"):
@@ -244,16 +244,13 @@ def test_the_separator_may_be_wrong(tmp_path):
   with pytest.raises(ValueError, match="'a;b' is .* --label_separator is '|'"):
     _task(tmp_path, train_file=path)
   notes, path = [], _table(tmp_path, "train.jsonl", ["a;b", "c"])
-  task = _task(tmp_path, train_file=path)
-  task.options = dataclasses.replace(task.options, note=notes.append)
-  task.check(["train"])
+  _task(tmp_path, train_file=path, note=notes.append).check(["train"])
   assert "--label_separator '|' what joins them?" in notes[-1]
   path = tmp_path / "columns.csv"  # These need none.
   path.write_text("text,cold,wet\nw5,1,0\nw6,0,1\n")
   names = {"train_file": str(path), "label_column": "cold,wet"}
-  task = _task(tmp_path, **names, dev_file=str(path), test_file="")
-  task.options = dataclasses.replace(task.options, note=notes.append)
-  task.check(["train"])
+  names |= {"dev_file": str(path), "test_file": "", "note": notes.append}
+  _task(tmp_path, **names).check(["train"])
   assert len(notes) == 1
 
 

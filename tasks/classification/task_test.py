@@ -51,8 +51,7 @@ def options(folder, size=_CONFIG.vocab_size, **changes):
     cache_dir=str(folder),
     tokenizer=toy_models.wordpiece(folder, *words),
     max_seq_length=_LENGTH,
-    note=lambda text: None,
-    **changes,
+    **{"note": lambda text: None, **changes},
   )
 
 

@@ -190,13 +190,9 @@ def test_times_are_refused(tmp_path):
   # Neither has a Python object: it is too late, or has nanoseconds.
   for kind, value in (("ms", 1 << 62), ("ns", 1)):
     time = pyarrow.timestamp(kind)
-    for times in (
-      pyarrow.array([value], time),
-      pyarrow.array([[value]], pyarrow.list_(time)),
-      pyarrow.array(
-        [{"a": [value]}], pyarrow.struct([("a", pyarrow.list_(time))])
-      ),
-    ):
+    nested = pyarrow.struct([("a", pyarrow.list_(time))])
+    for x, of in ((value, time), ({"a": [value]}, nested)):
+      times = pyarrow.array([x], of)
       parquet.write_table(pyarrow.table({"text": ["x"], "at": times}), path)
       with pytest.raises(ValueError, match=f"column 'at' has times.*{kind}"):
         list(rows.read_table(path, ["text", "at"]))
