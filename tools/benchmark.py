@@ -54,26 +54,35 @@ from official_albert.tools.benchmarks import (
   serving,
 )
 
-BENCHMARKS: dict[str, Callable[[str, turns.Options], None]] = {
-  "embeddings": embeddings.run,
-  "finetuning": finetuning.run,
-  "memory": turns.run,
-  "peers": turns.run,
-  "pretraining": pretraining.run,
-  "serving": serving.run,
-}
-_NEEDED = {
-  "embeddings": ["input_files", "spm_model_file"],
-  "pretraining": ["portion_dir"],
-  "serving": ["spm_model_file"],
+_UPDATES = ("ours", "huggingface")
+# What runs it, the programs of its systems, and the files that it needs.
+BENCHMARKS: dict[str, tuple[Callable, Sequence[str], Sequence[str]]] = {
+  "embeddings": (
+    *(embeddings.run, ["embeddings"]),
+    ["input_files", "spm_model_file"],
+  ),
+  "finetuning": (finetuning.run, ["finetuning"], []),
+  "memory": (turns.run, _UPDATES, []),
+  "peers": (turns.run, _UPDATES, []),
+  "pretraining": (pretraining.run, ["pretraining"], ["portion_dir"]),
+  "serving": (
+    *(serving.run, ["exports", "c_api", "runtimes", "huggingface"]),
+    ["spm_model_file"],
+  ),
 }
 
 
 def main(argv: Sequence[str]) -> None:
   if len(argv) != 2 or argv[1] not in BENCHMARKS:
     raise ValueError(f"name one benchmark of {', '.join(BENCHMARKS)}.")
+  run, programs, needed = BENCHMARKS[argv[1]]
+  for system in _SYSTEMS.value:
+    if turns.SYSTEMS[system].program not in programs:
+      raise ValueError(
+        f"{system} is not for {argv[1]}: choose other --systems."
+      )
   values = {name: flag.value for name, flag in _OPTIONS.items()}
-  for name in _NEEDED.get(argv[1], []):
+  for name in needed:
     if not files.glob(values[name]):
       raise ValueError(
         f"{argv[1]} needs --{name}: {values[name]!r} does not exist."
@@ -82,7 +91,7 @@ def main(argv: Sequence[str]) -> None:
     files.make_folder(values["output_dir"])
   print(machine.describe_machine(), flush=True)
   options = turns.Options(systems=_SYSTEMS.value, **values)
-  BENCHMARKS[argv[1]](argv[1], options)
+  run(argv[1], options)
 
 
 if __name__ == "__main__":

@@ -50,12 +50,14 @@ def run(benchmark: str, options: turns.Options) -> None:
       "--finetuning_flags needs --init_checkpoint, and the --task of texts, "
       "of tags or of embeddings."
     )
-  systems = options.systems or turns.DEFAULTS[benchmark]
+  is_embedding = kind.head == _EMBEDDING
+  default = ["st_finetuned"] if is_embedding else ["hf_finetuned"]
+  systems = options.systems or default
   for system in systems:
-    if not turns.SYSTEMS[system].program.startswith(benchmark):
-      raise ValueError(f"{system} is not fine-tuned: choose other --systems.")
-  if registry.get(name).head == _EMBEDDING:
-    systems = ["st_finetuned"]
+    if (system == "st_finetuned") != is_embedding:
+      raise ValueError(
+        f"{system} is not for --task={name}: choose other --systems."
+      )
   pythons = {system: turns.SYSTEMS[system].python() for system in systems}
   results: list[dict[str, Any]] = []
   with tempfile.TemporaryDirectory() as folder:
@@ -87,12 +89,13 @@ def run(benchmark: str, options: turns.Options) -> None:
         program, settings["variant"], environment, _ = turns.SYSTEMS[system]
         line = [python, "-m", f"{turns.PROGRAMS}.{program}"]
         begun = time.monotonic()
-        subprocess.run(
+        code = subprocess.call(
           [*line, json.dumps(settings)],
           cwd=turns.ROOT,
           env={**os.environ, **environment},
-          check=True,
         )
+        if code:
+          raise ValueError(f"{system} ended with exit code {code}: see above.")
         seconds = time.monotonic() - begun
         found = dict(np.load(output))
         speed = float(found.pop("sequences_per_second"))
@@ -130,7 +133,8 @@ def _row(result: Mapping[str, Any]) -> dict[str, str]:
 def _open_task(given: Mapping[str, str], model_dir: str) -> Any:
   """Returns the task of a run on the data that its flags name."""
   run = trained_run.read(model_dir)
-  values: dict[str, Any] = {"labels": run.labels}
+  skips = given.get("skip_invalid", "false").lower() not in ("false", "f", "0")
+  values: dict[str, Any] = {"labels": run.labels, "skip_invalid": skips}
   for field in dataclasses.fields(common.TaskOptions):
     kind: Any = type(field.default)
     if field.name in given and kind in (str, int, float):

@@ -26,6 +26,7 @@ from official_albert.config import AlbertConfig
 from official_albert.tools.benchmarks import turns
 from official_albert.tools.cli import command_line, printing
 from official_albert.tools.conversion import conversion
+from official_albert.train_config import whole_numbers
 
 # Largest difference of pooled outputs, which are between -1 and 1, in float32.
 _TOLERANCE = 1e-4
@@ -68,13 +69,13 @@ class Served:
 def run(benchmark: str, options: turns.Options) -> None:
   """Measures, prints a table, and saves it if there is a folder."""
   workload, vocabulary = options.workload(), options.spm_model_file
-  tokenization.SentencePieceTokenizer(vocabulary)
   if options.precision != "float32":
     raise ValueError(
       "serving has a system for each precision, such as "
       f"--systems=saved_model_bfloat16, and no --precision={options.precision}."
     )
   cases = _cases(options, workload.config["max_position_embeddings"])
+  tokenization.SentencePieceTokenizer(vocabulary)
   systems = options.systems or turns.DEFAULTS[benchmark]
   names = list(dict.fromkeys(["saved_model", *systems]))
   head, flag, settings = ("pretraining", 0), "--head=encoder", {}
@@ -109,21 +110,19 @@ def run(benchmark: str, options: turns.Options) -> None:
 
 def _cases(options: turns.Options, longest: int) -> list[dict[str, Any]]:
   """Returns the sizes of requests, or raises ValueError."""
-  sizes = {}
-  for name in ("batch_sizes", "lengths"):
-    text = getattr(options, name) or str(options.max_seq_length)
-    parts = text.split(",")
-    if not all(part.isdecimal() and int(part) for part in parts):
-      raise ValueError(f"--{name}={text} is no list of sizes, such as 1,8.")
-    sizes[name] = [int(part) for part in parts]
-    if name == "lengths" and max(sizes[name]) > longest:
-      raise ValueError(
-        f"--lengths={text}: {options.preset} takes at most {longest} tokens."
-      )
+  batches = whole_numbers("--batch_sizes", options.batch_sizes)
+  lengths = whole_numbers(
+    "--lengths", options.lengths or str(options.max_seq_length)
+  )
+  if min(*batches, *lengths) < 1 or max(lengths) > longest:
+    raise ValueError(
+      f"--batch_sizes and --lengths must be from 1, and {options.preset} takes "
+      f"at most {longest} tokens."
+    )
   return [
     {"batch_size": batch_size, "max_seq_length": length, "padded": padded}
     for padded, length, batch_size in itertools.product(
-      range(1 + options.padded), sizes["lengths"], sizes["batch_sizes"]
+      range(1 + options.padded), lengths, batches
     )
     if batch_size > 1 or not padded  # The first row is never padded.
   ]

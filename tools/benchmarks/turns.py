@@ -127,7 +127,6 @@ class System(NamedTuple):
     )
 
 
-_MODES = {"graphs": "reduce-overhead", "autotuned": "max-autotune"}
 _LITERT = {"interpreter": "ai_edge_litert.interpreter"}
 _TF_LITE = {"interpreter": "tensorflow.lite.python.interpreter"}
 SYSTEMS = {
@@ -177,11 +176,10 @@ SYSTEMS = {
   ),
   # torch.compile for each size of requests, for GPUs.
   **{
-    f"hf_{name}_{dtype}": System(
+    f"hf_graphs_{dtype}": System(
       *("huggingface", "compiled", _MALLOC_TUNED),
-      settings={"mode": mode, "dtype": dtype},
+      settings={"mode": "reduce-overhead", "dtype": dtype},
     )
-    for name, mode in _MODES.items()
     for dtype in ("float32", "bfloat16", "float16")
   },
   # Of pretraining and finetuning; see the programs.
@@ -201,7 +199,6 @@ DEFAULTS = {
   "memory": ["official_albert", "recompute", "no_chains"],
   # Without the one that needs a C++ compiler (torch.compile gains little).
   "peers": ["official_albert", "hf_eager", "hf_sdpa", "hf_tuned"],
-  "finetuning": ["hf_finetuned"],
   "pretraining": ["hf_pretrained"],
   "embeddings": ["embed_export", "sentence_transformers"],
   "serving": ["c_api", "hf_eager", "hf_sdpa"],

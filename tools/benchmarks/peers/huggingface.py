@@ -22,8 +22,7 @@ from official_albert.tools.benchmarks.peers import protocol
 # logits of masked positions only, and a fused GELU. "compiled" is the same with
 # torch.compile; on GPUs with SDPA, as eager attention is faster on CPUs only.
 # The setting "mode" of torch.compile is of serving: a program of each size of
-# requests, not one of all, which "reduce-overhead" and "max-autotune" replay as
-# a CUDA graph.
+# requests, not one of all, which "reduce-overhead" replays as a CUDA graph.
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 

@@ -21,16 +21,14 @@ def load(workload: protocol.Workload) -> tuple[protocol.Answer, protocol.Facts]:
   runtime, numbers = workload.variant.split()
   folder = pathlib.Path(workload.models_dir) / "runtimes"
   folder.mkdir(exist_ok=True)
-  if runtime == "openvino_onnx":
-    run, about = _openvino_onnx(folder, numbers, workload)
-    return (
-      lambda x: run({name: value.astype("int64") for name, value in x.items()}),
-      lambda: {"about": f"ONNX, {about}"},
-    )
-  load_into = _onnxruntime if runtime == "onnxruntime" else _openvino
-  run, about = load_into(folder, numbers, workload)
+  if runtime == "onnxruntime":
+    run, about = _onnxruntime(folder, numbers, workload)
+  else:
+    run, about = _openvino(folder, runtime, numbers, workload)
 
   def answer(features: protocol.Features):
+    if runtime == "openvino_onnx":
+      return run({k: value.astype("int64") for k, value in features.items()})
     return run(protocol.as_huggingface(features))
 
   return answer, lambda: {"about": about}
@@ -73,14 +71,19 @@ def _onnxruntime(
 
 
 def _openvino(
-  folder: pathlib.Path, numbers: str, workload: protocol.Workload
+  folder: pathlib.Path, runtime: str, numbers: str, workload: protocol.Workload
 ) -> tuple[Callable[..., Any], str]:
+  """Returns Hugging Face's model in OpenVINO, or our ONNX file."""
   import openvino
 
   kind = "int8" if numbers == "int8" else "float32"
-  path = folder / f"openvino_{kind}.xml"
+  is_ours = runtime == "openvino_onnx"
+  path = folder / f"{runtime}_{kind}.xml"
   if not path.exists():
-    model = openvino.convert_model(_exported(folder, workload))
+    source = folder.parent / "onnx_none/model.onnx"
+    model = openvino.convert_model(
+      source if is_ours else _exported(folder, workload)
+    )
     if kind == "int8":
       import nncf
 
@@ -93,30 +96,8 @@ def _openvino(
         model_type=nncf.ModelType.TRANSFORMER,
         subset_size=len(requests),
       )
-    openvino.save_model(model, path, compress_to_fp16=False)
-  run, about = _compiled(path, numbers, workload)
-  return run, f"torch.onnx, {kind}, {about}"
-
-
-def _openvino_onnx(
-  folder: pathlib.Path, numbers: str, workload: protocol.Workload
-) -> tuple[Callable[..., Any], str]:
-  import openvino
-
-  path = folder / "openvino_onnx.xml"
-  if not path.exists():
     # In bfloat16, an ONNX file itself would take 0.3 GiB more.
-    model = openvino.convert_model(folder.parent / "onnx_none/model.onnx")
     openvino.save_model(model, path, compress_to_fp16=False)
-  return _compiled(path, numbers, workload)
-
-
-def _compiled(
-  path: pathlib.Path, numbers: str, workload: protocol.Workload
-) -> tuple[Callable[..., Any], str]:
-  """Returns a file in OpenVINO."""
-  import openvino
-
   settings: dict[str, Any] = {
     "INFERENCE_NUM_THREADS": workload.threads,
     "PERFORMANCE_HINT": "LATENCY",
@@ -130,7 +111,8 @@ def _compiled(
 
   version = openvino.__version__.split("-")[0]
   rest = model.get_property("INFERENCE_PRECISION_HINT").get_type_name()
-  return run, f"{rest}; openvino {version}"
+  made = "ONNX" if is_ours else f"torch.onnx, {kind}"
+  return run, f"{made}, {rest}; openvino {version}"
 
 
 def _exported(

@@ -32,28 +32,22 @@ _PRECISIONS = ("float32", "mixed_bfloat16")
 # The first one's outputs are those of all others.
 _SERVED = [
   *("hf_eager", "hf_sdpa", "hf_compiled", "hf_sdpa_bfloat16"),
-  *("hf_graphs_float32", "hf_autotuned_bfloat16"),
+  "hf_graphs_float32",
   *(x for x, system in turns.SYSTEMS.items() if system.program == "runtimes"),
 ]
-
-
-def _measure(name, steps, **changes) -> turns.Result:
-  system = turns.SYSTEMS[name]
-  try:
-    system.python()
-  except ValueError as error:
-    pytest.skip(str(error))
-  workload = dataclasses.replace(_WORKLOAD, **changes)
-  with turns.Peer(name, system, workload) as peer:
-    peer.turn(steps)
-  return peer.result
 
 
 @pytest.mark.heavy
 @pytest.mark.parametrize("precision", _PRECISIONS)
 @pytest.mark.parametrize("name", _TRAINED)
-def test_systems_train(name, precision):
-  found = _measure(name, 40, precision=precision)
+def test_systems_train(name, precision, peer_python):
+  system = turns.SYSTEMS[name]
+  if system.program != "ours":
+    peer_python(system.program)
+  workload = dataclasses.replace(_WORKLOAD, precision=precision)
+  with turns.Peer(name, system, workload) as peer:
+    peer.turn(40)
+  found = peer.result
   # An untrained model guesses.
   entropy = np.log(97) + np.log(2)
   assert found.results[0] == pytest.approx(entropy, abs=0.4)
