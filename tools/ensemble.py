@@ -111,7 +111,7 @@ def main(_) -> None:
   predictions = {name: read(name) for name in members}
   averages = average(predictions)
   predictions["ensemble"] = averages
-  task, found = None, runs.Results()
+  task, splits, found = None, list[str](), runs.Results()
   if _TASK.value:
     # The columns and labels of the data are those of a member, if it is a run.
     is_run = runs.recorded_folder(members[:1])
@@ -125,7 +125,8 @@ def main(_) -> None:
       for split in splits:
         found[split] = task.score_answers(split, tables[split])
         print(f"{split}, {name}: {results.shown(found[split])}")
-  for table in averages.values() if not task else ():
+  is_chosen = task and task.eval_split in splits
+  for table in () if is_chosen else averages.values():
     if table.labels and np.ptp(table.values.sum(axis=1)) > 0.01:
       raise ValueError(
         "the probabilities of a row do not sum to 1, so a text has several "

@@ -57,6 +57,9 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
   toy_data.write_glue(str(tmp_path / "glue"), ["rte"])
   squad = "--task=squad_v2", f"--data_dir={tmp_path}"
   task, data_dir = "--task=rte", f"--data_dir={tmp_path}/glue"
+  train = tmp_path / "train.jsonl"
+  train.write_text('{"text": "x", "label": ["no", "yes"]}\n')
+  several = "--task=text_multi_label", f"--train_file={train}"
   output = tmp_path / "out"
   cases = (
     (f"{a},{b}", output, f"{b} and {a} cannot be averaged"),
@@ -75,7 +78,10 @@ def test_a_wrong_command_is_one_sentence_and_writes_nothing(tmp_path):
     (f"{a},{c}", output, "data of --task=rte", task, data_dir),
     (f"{a},{c}", output, "--task=rte needs --data_dir", task),
     (f"{a},{c}", output, "has no probabilities", *squad),
-    (f"{tmp_path}/m?", output, "do not sum to 1, so a text has several labels"),
+    *(
+      (f"{tmp_path}/m?", output, "do not sum to 1, so a text has several", *x)
+      for x in ((), several)
+    ),
   )
   many_commands.check_refusals(
     "ensemble",

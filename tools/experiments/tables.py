@@ -113,10 +113,13 @@ H 6144 | H=6144 depth=3 | 499M 84.7/75.8 67.8/65.4 78.1 89.1 56.0
 
 
 def parse_flags(text: str) -> dict[str, Any]:
-  """Returns the flags of "name=value name=value", with or without dashes."""
-  found = {}
+  """Returns the flags of "name=value noname name", with or without dashes."""
+  found: dict[str, Any] = {}
   for item in text.split():
     name, equals, value = item.lstrip("-").partition("=")
+    if name.startswith("no") and not equals:
+      found[name[2:]] = False
+      continue
     try:
       found[name] = ast.literal_eval(value) if equals else True
     except (SyntaxError, ValueError):
