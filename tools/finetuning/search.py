@@ -12,8 +12,10 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Mapping, Sequence
 
+import tensorflow as tf
+
 from official_albert import files, runs
-from official_albert.tools.cli import printing
+from official_albert.tools.cli import command_line, printing
 from official_albert.training import Divergence
 
 _JOURNAL = "search.journal"
@@ -103,8 +105,10 @@ def find_best(
       print(f"{folder}, of {trials} trials: {values}", flush=True)
       try:
         study.tell(number, run(folder, trial.params))
-      except Divergence as error:
-        print(f"{folder} has failed: {error}", flush=True)
+      # A batch may be too large for a GPU.
+      except (Divergence, tf.errors.ResourceExhaustedError) as error:
+        reason = command_line.describe(error)
+        print(f"{folder} has failed: {reason}", flush=True)
         study.tell(number, state=states.FAIL)
     if study.get_trials(states=[states.COMPLETE]):
       kept = f"trial_{study.best_trial.number}"

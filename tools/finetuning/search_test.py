@@ -8,8 +8,10 @@ import math
 import os
 import shutil
 import sys
+import types
 
 import pytest
+import tensorflow as tf
 
 from official_albert import runs as runs_lib
 from official_albert.tools.finetuning import search
@@ -18,13 +20,22 @@ from official_albert.training import Divergence
 
 optuna = pytest.importorskip("optuna")
 _RATE = 1e-3
+_DIVERGED = Divergence("not finite")
+_FULL = tf.errors.ResourceExhaustedError(None, None, "no memory\nleft")
 
 
 class Killed(BaseException):
   pass
 
 
-def find(folder, trials=14, fails=(), killed=None, highest=True, **changes):
+def find(
+  folder,
+  trials=14,
+  fails=types.MappingProxyType({}),
+  killed=None,
+  highest=True,
+  **changes,
+):
   """Searches the best rate, which is 2e-3 with 5 epochs; returns the runs."""
   runs = []
 
@@ -33,8 +44,8 @@ def find(folder, trials=14, fails=(), killed=None, highest=True, **changes):
     os.makedirs(path, exist_ok=True)
     if runs[-1][0] == f"trial_{killed}":
       raise Killed
-    if runs[-1][0] in fails:
-      raise Divergence("not finite")
+    if error := fails.get(runs[-1][0]):
+      raise error
     rate = values.get("learning_rate", 2e-3)
     loss = math.log(rate / 2e-3) ** 2 + abs(values["num_train_epochs"] - 5)
     return -loss if highest else loss
@@ -54,12 +65,13 @@ def read(folder):
 
 @pytest.mark.parametrize("highest", [True, False])
 def test_the_best_run_is_kept(tmp_path, highest, capsys):
-  runs, best, values = find(tmp_path, fails=("trial_2",), highest=highest)
+  fails = {"trial_2": _DIVERGED, "trial_3": _FULL}
+  runs, best, values = find(tmp_path, fails=fails, highest=highest)
   assert [name for name, _ in runs] == [f"trial_{i}" for i in range(14)]
   assert dict(runs)[best] == values
   found = read(tmp_path)
   goodness = [x["value"] for x in found]
-  assert goodness[2] is None
+  assert goodness[2:4] == [None, None]
   finite = [x for x in goodness if x is not None]
   assert goodness.index((max if highest else min)(finite)) == int(best[6:])
   assert [x.name for x in tmp_path.iterdir() if x.is_dir()] == [best]
@@ -70,6 +82,7 @@ def test_the_best_run_is_kept(tmp_path, highest, capsys):
     assert 1 <= values["num_train_epochs"] <= 8
   out = capsys.readouterr().out
   assert f"{tmp_path}/trial_2 has failed: not finite" in out
+  assert f"{tmp_path}/trial_3 has failed: no memory left" in out
   assert len({values["learning_rate"] for _, values in runs}) == 14
 
 
@@ -105,7 +118,7 @@ def test_refusals(tmp_path, monkeypatch):
   with pytest.raises(ValueError, match="has a search with --task=x"):
     find(tmp_path, 2, flags=["--task=x", "--max_seq_length=9"])
   with pytest.raises(ValueError, match="all 2 trials have failed"):
-    find(tmp_path / "new", 2, fails=("trial_0", "trial_1"))
+    find(tmp_path / "new", 2, fails={"trial_0": _FULL, "trial_1": _FULL})
   assert runs_lib.run_folder(f"{tmp_path}/new") == f"{tmp_path}/new"
   monkeypatch.setitem(sys.modules, "optuna", None)
   with pytest.raises(ValueError, match="pip install optuna"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 
 import numpy as np
 import pyarrow
@@ -104,81 +103,6 @@ def test_invalid_and_shared_rows(folder):
     "'mood' is empty": 1,
     "is not UTF-8": 1,
   }
-
-
-_SAVE = """
-import datasets as d, sys
-label = d.ClassLabel(names=["no", "yes"])
-features = d.Features({"text": d.Value("large_string"), "label": label,
-                       "tags": d.Sequence(label), "score": d.Value("float32")})
-rows = {"text": [f"text {i}" for i in range(7)],
-        "label": [1, 0, 1, -1, 0, 0, 1],
-        "tags": [[0], [], [0, 1], [1], [1, 0], [], [0]],
-        "score": [i / 4 for i in range(7)]}
-data = d.Dataset.from_dict(rows, features=features)
-data = data.select([4, 2, 0, 1, 6, 3]).rename_column("label", "mood")
-d.DatasetDict(train=data, test=data).save_to_disk(
-    sys.argv[1] + "/saved", num_shards={"train": 2, "test": 1})
-data.to_parquet(sys.argv[1] + "/data.parquet")
-"""
-# Folders whose table, whose file beside it, or both have names; and what the
-# library reads in them.
-_EDIT = """
-import datasets as d, json, os, shutil, sys
-from pyarrow import ipc
-def names(feature, value):
-    if isinstance(value, list):
-        return [names(feature.feature, x) for x in value]
-    return value if value in (-1, None) else feature.int2str(value)
-os.chdir(sys.argv[1])
-found = {}
-for kind in ("whole", "renamed", "bare", "own"):
-    shutil.copytree("saved/test", kind)
-    info = json.load(open(kind + "/dataset_info.json"))
-    if kind == "renamed":
-        info["features"]["mood"]["names"] = ["N", "Y"]
-        info["features"]["tags"]["feature"]["names"] = ["n", "y"]
-    if kind == "own":
-        del info["features"]
-    json.dump(info, open(kind + "/dataset_info.json", "w"))
-    if kind == "bare":
-        path = kind + "/data-00000-of-00001.arrow"
-        table = ipc.open_stream(open(path, "rb").read()).read_all()
-        table = table.replace_schema_metadata(None)
-        with ipc.new_stream(path, table.schema) as writer:
-            writer.write_table(table)
-    data = d.load_from_disk(kind)
-    found[kind] = [[names(data.features[x], row[x]) for x in ("mood", "tags")]
-                   for row in data]
-json.dump(found, open("found.json", "w"))
-"""
-
-
-@pytest.mark.heavy
-def test_folders_of_datasets(tmp_path, peer_python):
-  """Folders and Parquet files that Hugging Face `datasets` writes."""
-  python = peer_python("datasets")
-  subprocess.run([python, "-c", _SAVE, str(tmp_path)], check=True)
-  order = [4, 2, 0, 1, 6, 3]
-  names = [[], ["yes", "no"], ["no", "yes"], ["no"], ["yes"]]
-  tags = [names[i] for i in (1, 2, 3, 0, 3, 4)]
-  moods = ["no", "yes", "yes", "no", "yes", None]
-  for path in ("saved/train", "saved/test", "data.parquet"):
-    columns = ["text", "mood", "tags", "score"]
-    rows = list(common.read_table(f"{tmp_path}/{path}", columns))
-    found = [[row.cells[x] for row in rows] for x in columns]
-    texts = [f"text {i}" for i in order]
-    assert found == [texts, moods, tags, [i / 4 for i in order]]
-  with pytest.raises(ValueError, match=f"{tmp_path}/saved/train"):
-    list(common.read_table(f"{tmp_path}/saved", ["text"]))
-  subprocess.run([python, "-c", _EDIT, str(tmp_path)], check=True)
-  found = json.loads((tmp_path / "found.json").read_text())
-  assert found["bare"] == found["own"] == found["whole"]
-  assert found["renamed"][0] == ["N", ["y", "n"]]
-  for kind, expected in found.items():
-    rows = common.read_table(f"{tmp_path}/{kind}", ["mood", "tags"])
-    cells = [[row.cells["mood"], row.cells["tags"]] for row in rows]
-    assert cells == [[None if x == -1 else x, tags] for x, tags in expected]
 
 
 _TEXTS = ["the sea", "a warm old sea " * 9, "Größe 東京 \u200b x"]
