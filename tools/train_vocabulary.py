@@ -88,10 +88,12 @@ def regroup(sentences: Iterable[str], seed: int) -> Iterator[str]:
   part = []
   for sentence in sentences:
     for word in sentence.split(" "):
-      while len(word) > _LONG:
-        end = rng.randint(1, 128)
-        yield word[:end]
-        word = word[end:]
+      start = 0
+      while len(word) - start > _LONG:
+        end = start + rng.randint(1, 128)
+        yield word[start:end]
+        start = end
+      word = word[start:]
       part.append(word)
       # About 75 characters, and two words that are longer.
       if rng.random() < min(0.5, len(word) / 64):
