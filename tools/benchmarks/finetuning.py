@@ -10,11 +10,8 @@ are those of the whole program, which here also encodes the texts.
 from __future__ import annotations
 
 import dataclasses
-import json
-import os
 import shlex
 import statistics
-import subprocess
 import tempfile
 import time
 from typing import Any, Mapping
@@ -58,7 +55,7 @@ def run(benchmark: str, options: turns.Options) -> None:
       raise ValueError(
         f"{system} is not for --task={name}: choose other --systems."
       )
-  pythons = {system: turns.SYSTEMS[system].python() for system in systems}
+    turns.SYSTEMS[system].python()
   results: list[dict[str, Any]] = []
   with tempfile.TemporaryDirectory() as folder:
     convert = f"--input={source}", f"--output={folder}/hf"
@@ -85,16 +82,9 @@ def run(benchmark: str, options: turns.Options) -> None:
         **_write_rows(task, f"{folder}/rows.json"),
         **{"model": f"{folder}/hf", "output_file": output},
       }
-      for system, python in pythons.items():
-        program, settings["variant"], environment, _ = turns.SYSTEMS[system]
-        line = [python, "-m", f"{turns.PROGRAMS}.{program}"]
+      for system in systems:
         begun = time.monotonic()
-        code = subprocess.call(
-          [*line, json.dumps(settings)],
-          cwd=turns.ROOT,
-          env={**os.environ, **environment},
-        )
-        if code:
+        if code := turns.SYSTEMS[system].start(settings, stdout=None).wait():
           raise ValueError(f"{system} ended with exit code {code}: see above.")
         seconds = time.monotonic() - begun
         found = dict(np.load(output))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import subprocess
 from typing import Any
 
 import tensorflow as tf
@@ -105,17 +104,8 @@ def run(benchmark: str, options: turns.Options) -> None:
 
 def _train(system: str, datasets: list[Any], **request: Any) -> dict[str, Any]:
   """Returns the answer of a program, which asks for the batches of datasets."""
-  program, variant, environment, _ = turns.SYSTEMS[system]
-  line = [turns.SYSTEMS[system].python(), "-m", f"{turns.PROGRAMS}.{program}"]
-  line.append(json.dumps({**request, "variant": variant}))
   sources = [x.as_numpy_iterator() for x in datasets]
-  with subprocess.Popen(
-    line,
-    cwd=turns.ROOT,
-    env={**os.environ, **environment},
-    stdin=subprocess.PIPE,
-    stdout=subprocess.PIPE,
-  ) as process:
+  with turns.SYSTEMS[system].start(request) as process:
     stdin: Any = process.stdin
     for answer in map(json.loads, process.stdout or ()):
       if isinstance(answer, dict):

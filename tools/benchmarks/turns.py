@@ -15,7 +15,7 @@ import pathlib
 import re
 import subprocess
 import sys
-from typing import Any, Mapping, NamedTuple, Sequence
+from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
 from official_albert import files, machine
 from official_albert.config import AlbertConfig
@@ -31,11 +31,11 @@ _MALLOC_TUNED = {
   "MALLOC_TRIM_THRESHOLD_": str(16 << 30),
   "MALLOC_TOP_PAD_": str(1 << 28),
 }
-PROGRAMS = "official_albert.tools.benchmarks.peers"
+_PROGRAMS = "official_albert.tools.benchmarks.peers"
 PEERS_DIR = os.environ.get("PEERS_DIR", "~/.cache/official_albert/peers")
 _REQUIREMENTS = pathlib.Path(__file__).parent / "peers/requirements"
 # Where the top-level package is, also in a clone, where tools is a link.
-ROOT = pathlib.Path(__file__).absolute().parents[3]
+_ROOT = pathlib.Path(__file__).absolute().parents[3]
 # Untimed steps. The first includes compilation.
 _WARMUP_STEPS = 3
 
@@ -124,6 +124,22 @@ class System(NamedTuple):
     return command_line.find_environment(
       pathlib.Path(PEERS_DIR, f"official_albert_{library[0]}").expanduser(),
       *(_REQUIREMENTS / f"{library[0]}.txt", "3.11"),
+    )
+
+  def start(
+    self,
+    workload: Mapping[str, Any],
+    stdout: Optional[int] = subprocess.PIPE,
+    **environment: str,
+  ) -> subprocess.Popen[Any]:
+    """Starts the program, whose argument is `workload` with its variant."""
+    text = json.dumps({**workload, "variant": self.variant})
+    return subprocess.Popen(
+      [self.python(), "-m", f"{_PROGRAMS}.{self.program}", text],
+      cwd=_ROOT,
+      env={**os.environ, **environment, **self.environment},
+      stdin=subprocess.PIPE,
+      stdout=stdout,
     )
 
 
@@ -243,30 +259,18 @@ class Process:
     """Starts it."""
     self._name = name
     settings = {**workload.settings, **system.settings}
-    workload = dataclasses.replace(
-      workload, variant=system.variant, settings=settings
-    )
-    environment = {
-      **os.environ,
-      "OMP_NUM_THREADS": str(workload.threads),
+    self._process: Any = system.start(
+      {**dataclasses.asdict(workload), "settings": settings},
+      OMP_NUM_THREADS=str(workload.threads),
       # Two programs share a GPU, which TensorFlow would fill.
-      "TF_FORCE_GPU_ALLOW_GROWTH": "true",
-      **system.environment,
-    }
-    module = f"{PROGRAMS}.{system.program}"
-    self._process = subprocess.Popen(
-      [system.python(), "-m", module, json.dumps(dataclasses.asdict(workload))],
-      cwd=ROOT,
-      env=environment,
-      stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
-      text=True,
+      TF_FORCE_GPU_ALLOW_GROWTH="true",
     )
 
   def ask(self, line: str) -> dict[str, Any]:
     """Returns the answer to a line; a ValueError says that it has ended."""
     with contextlib.suppress(BrokenPipeError):  # It has ended: see below.
-      print(line, file=self._process.stdin, flush=True)
+      self._process.stdin.write(f"{line}\n".encode())
+      self._process.stdin.flush()
     answer = self._process.stdout.readline()
     if not answer:
       code = self._process.wait()
