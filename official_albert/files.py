@@ -373,7 +373,8 @@ def new_folder(path: str) -> Iterator[str]:
       check_new_folder(path)  # Again, as the body takes time.
       _upload(temporary, path)
     return
-  parent = pathlib.Path(os.path.abspath(path)).parent
+  path = os.path.realpath(path)  # A link to an empty folder stays one.
+  parent = pathlib.Path(path).parent
   created = [x for x in (parent, *parent.parents) if not os.path.exists(x)]
   with contextlib.ExitStack() as stack:
     for folder in reversed(created):  # Those that stay empty.
@@ -505,6 +506,7 @@ def check_new_folder(path: str, name: str = "The folder") -> None:
 
   Raises:
     FileExistsError: `path` is a file or a folder that is not empty.
+    OSError: it is where a disk is mounted, so nothing can replace it.
     ValueError, NotADirectoryError: see `check_folder`.
   """
   check_path(path)
@@ -512,6 +514,8 @@ def check_new_folder(path: str, name: str = "The folder") -> None:
     raise FileExistsError(
       f"{name} {path} exists and is not empty: choose a new folder."
     )
+  if os.path.ismount(os.path.realpath(path)):
+    raise OSError(f"{name} {path} is the root of a disk: name a folder in it.")
   check_folder(path)
 
 
@@ -519,7 +523,8 @@ def check_file(path: str) -> None:
   """Refuses a path at which no file can be written.
 
   Raises:
-    OSError: it is a folder, or its parent does not exist or is read-only.
+    OSError: it is a folder or a device, or its parent does not exist or is
+      read-only.
     ValueError: see `check_path`.
   """
   check_path(path)
@@ -528,6 +533,10 @@ def check_file(path: str) -> None:
     raise IsADirectoryError(f"{path} is a folder: name a file.")
   if is_remote(path):
     return check_folder(path)
+  # A file that is replaced would take the place of /dev/null for all programs.
+  is_special = os.path.exists(path) and not os.path.isfile(path)
+  if is_special or os.path.dirname(os.path.abspath(path)) == "/dev":
+    raise OSError(f"{path} is a device or a pipe: name a file.")
   check_folder(folder)
   if not os.path.isdir(folder):
     raise FileNotFoundError(

@@ -151,6 +151,18 @@ def test_a_folder_in_use_is_not_replaced(tmp_path, path):
   assert os.listdir(tmp_path / "a") == ["x"]
 
 
+def test_a_folder_where_a_link_or_a_disk_is(tmp_path, monkeypatch):
+  (tmp_path / "real").mkdir()
+  (tmp_path / "link").symlink_to("real")
+  with files.new_folder(str(tmp_path / "link")) as temporary:
+    files.write_text(f"{temporary}/x", "text")
+  assert (tmp_path / "link").is_symlink()
+  assert (tmp_path / "real" / "x").read_text() == "text"
+  monkeypatch.setattr(os.path, "ismount", lambda path: True)
+  with pytest.raises(OSError, match="disk: name a folder in it"):
+    files.check_new_folder(str(tmp_path / "empty"))
+
+
 def test_a_lock_is_held_until_it_is_closed(tmp_path, monkeypatch):
   path = str(tmp_path / "lock")
   held = files.lock(path, "taken")
@@ -272,6 +284,8 @@ def test_other_errors_of_tensorflow_are_on_one_line():
     (files.check_file, ".", IsADirectoryError, ". is a folder"),
     (files.check_file, "b/x.png", FileNotFoundError, "b/x.png .* folder b"),
     (files.check_file, "a.txt/x.png", NotADirectoryError, "a.txt is a file"),
+    (files.check_file, "/dev/null", OSError, "/dev/null is a device"),
+    (files.check_file, "/dev/stdout", OSError, "/dev/stdout is a device"),
   ],
 )
 def test_wrong_paths_are_refused(

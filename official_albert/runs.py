@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
+import glob
 import itertools
 import json
 import os
@@ -375,8 +376,8 @@ def checkpoint_files(model_dir: str) -> dict[str, list[str]]:
   user's.
   """
   found: dict[str, list[str]] = {}
-  # `training` refuses folders whose names are globs, as TensorFlow does.
-  for path in files.glob(os.path.join(model_dir, f"{CHECKPOINT_NAME}-[0-9]*")):
+  folder = glob.escape(model_dir)
+  for path in files.glob(os.path.join(folder, f"{CHECKPOINT_NAME}-[0-9]*")):
     if _CHECKPOINT_FILE.fullmatch(os.path.basename(path)):
       found.setdefault(path.rpartition(".")[0], []).append(path)
   return {prefix: found[prefix] for prefix in sorted(found, key=step_of)}

@@ -204,15 +204,16 @@ def test_the_prefix_of_a_path(tmp_path):
 
 
 def test_the_chosen_checkpoint_of_a_run(tmp_path):
-  folder = str(tmp_path / "run")
-  write_checkpoints(tmp_path / "run", 10)
+  path = tmp_path / "run [1]"  # Not a glob.
+  folder = str(path)
+  write_checkpoints(path, 10)
   latest = os.path.join(folder, "model.ckpt-10")
   assert runs.find_prefix(folder) == latest
   with pytest.raises(FileNotFoundError, match="keeps no best checkpoint"):
     runs.find_prefix(folder, "best")
-  (tmp_path / "run" / "damaged-model.ckpt-11.index").write_bytes(b"")
+  (path / "damaged-model.ckpt-11.index").write_bytes(b"")
   assert runs.find_prefix(folder, "latest") == latest
-  write_checkpoints(tmp_path / "run", 10, best=7)
+  write_checkpoints(path, 10, best=7)
   best = os.path.join(folder, "best", "model.ckpt-7")
   for wanted in ("", "best"):
     assert runs.find_prefix(folder, wanted) == best

@@ -347,7 +347,7 @@ class TextClassifier(modeling.FeatureModel):
         )
       held_out, rows = rows.part(slice(count, None)), rows.part(slice(count))
     validation = held_out and self._batches(held_out, held_out_size)
-    if class_weight and self.multi_label:
+    if class_weight and (self.multi_label or not self.labels):
       raise ValueError("class_weight is for one class of a text: leave it out.")
     if class_weight:
       # Keras fails if there are weights of the texts, too.

@@ -346,6 +346,8 @@ def test_other_models_are_refused(tokenizer):
   ):
     with pytest.raises(ValueError, match=message):
       regression.fit(["good"] * len(y), y, verbose=0)
+  with pytest.raises(ValueError, match="class_weight is for one class"):
+    regression.fit(["good", "bad"], [1, 2], class_weight={0: 2.0})
 
 
 def test_class_weights_multiply_the_weights_of_texts(tokenizer):

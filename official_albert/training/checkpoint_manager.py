@@ -230,7 +230,7 @@ class BestCheckpoint:
     """Removes the best weights of a previous run, best.json first."""
     with contextlib.suppress(FileNotFoundError):
       files.remove(os.path.join(self._folder, runs.BEST_FILE))
-    files.remove_tree(self._folder)
+    self._remove_others(None)
 
   def _remove_others(self, record: Optional[Mapping[str, Any]]) -> None:
     """Removes checkpoints that `record` does not name, even partial ones."""

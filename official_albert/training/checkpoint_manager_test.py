@@ -294,9 +294,11 @@ def test_a_kill_leaves_a_whole_best_checkpoint(
 
 def test_a_run_from_scratch_forgets_the_best_of_another(tmp_path):
   offer(tmp_path, 2, 0.0)
+  (tmp_path / "best" / "notes.txt").write_text("mine")
   toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path, eval_steps=3))
   record = runs.read_best(str(tmp_path))
   assert record["values"]["loss"] > 0 and record["step"] in (3, 6)
+  assert "notes.txt" in names(tmp_path)
 
 
 def test_an_unknown_metric_is_refused_before_the_first_step(tmp_path):
