@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import statistics
 
 from official_albert import files
 
@@ -35,6 +36,18 @@ def read_metrics(model_dir: str, kind: str) -> list[dict[str, float]]:
           if {*map(type, key)} == {int}:
             found[key] = record
   return [found[key] for key in sorted(found)]
+
+
+def speeds_of_phases(model_dir: str, steps: int, phases: int) -> list[float]:
+  """Returns the sequences per second of phases of `steps` updates each.
+
+  They are medians, without the first record of a phase, which compiles.
+  """
+  log, speeds = read_metrics(model_dir, "train"), []
+  for i in range(phases):
+    records = [x for x in log if i < x["step"] / steps <= i + 1][1:]
+    speeds.append(statistics.median(x["sequences_per_second"] for x in records))
+  return speeds
 
 
 def duration(seconds: float) -> str:

@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import shlex
-import statistics
 import subprocess
 import sys
 import time
@@ -78,44 +76,32 @@ for sentence, [tokens], [chances] in zip(
 """
 
 
-def tool(name: str, result: str = "", **given: Any) -> None:
-  """Runs the program `tools.NAME` unless `result` exists."""
-  if result and files.exists(result):
-    print(f"\n{result} exists; not run again: tools.{name}", flush=True)
-    return
-  arguments = [f"--{flag}={value}" for flag, value in given.items()]
-  shown = f"{command_line.PREFIX}{name} {shlex.join(arguments)}"
-  print(f"\n$ {shown}", flush=True)
-  command_line.run_program(name, *arguments)
-
-
 def make_data(folder: str, records: str) -> None:
   """Makes the corpus, if there is no input, the vocabulary and the records."""
   text = _INPUT_FILES.value
   if not text:
     text = os.path.join(folder, "corpus.txt")
-    tool("gather_corpus", output_file=text, result=text)
+    command_line.run_step("gather_corpus", {"output_file": text}, text)
   vocabulary = os.path.join(folder, "vocabulary")
   model_file = os.path.join(vocabulary, "tokenizer.model")
-  tool(
-    "train_vocabulary",
-    input_files=text,
-    output_dir=vocabulary,
-    vocab_size=_VOCAB_SIZE.value,
-    result=model_file,
-  )
+  given: dict[str, Any] = {
+    "input_files": text,
+    "output_dir": vocabulary,
+    "vocab_size": _VOCAB_SIZE.value,
+  }
+  command_line.run_step("train_vocabulary", given, model_file)
   for length in sorted({*_RECIPE.lengths}):
     of_length = records_of(records, length)
-    tool(
-      "create_pretraining_data",
-      input_files=text,
-      output_dir=of_length,
-      spm_model_file=model_file,
+    given = {
+      "input_files": text,
+      "output_dir": of_length,
+      "spm_model_file": model_file,
       **{**_RECIPE.data, "max_seq_length": length},
-      num_workers=machine.cpu_count(),
-      random_seed=_SEED.value,
-      result=os.path.join(of_length, tfrecords.MANIFEST_FILE),
-    )
+      "num_workers": machine.cpu_count(),
+      "random_seed": _SEED.value,
+    }
+    manifest = os.path.join(of_length, tfrecords.MANIFEST_FILE)
+    command_line.run_step("create_pretraining_data", given, manifest)
 
 
 def records_of(records: str, length: int) -> str:
@@ -132,31 +118,27 @@ def in_phases(steps: int) -> list[int]:
 def train(records: str, folder: str, phases: list[int], **given: Any) -> None:
   """Starts or resumes pretraining in `folder`, with steps for each phase."""
   folders = [records_of(records, length) for length in _RECIPE.lengths]
-  tool(
-    "run_pretraining",
-    recipe=_RECIPE.name,
-    input_dir=",".join(folders),
-    eval_input_dir=folders[-1],
-    model_dir=folder,
-    phase_steps=",".join(map(str, phases)),
-    num_train_steps=sum(phases),
-    num_warmup_steps=sum(phases) // 10,
-    random_seed=_SEED.value,
-    **given,
-  )
+  settings = {
+    "recipe": _RECIPE.name,
+    "input_dir": ",".join(folders),
+    "eval_input_dir": folders[-1],
+    "model_dir": folder,
+    "phase_steps": ",".join(map(str, phases)),
+    "num_train_steps": sum(phases),
+    "num_warmup_steps": sum(phases) // 10,
+    "random_seed": _SEED.value,
+  }
+  command_line.run_step("run_pretraining", {**settings, **given})
 
 
 def steps_that_fit(records: str, folder: str, minutes: float) -> int:
   """Returns the number of updates in `minutes`, measured in `folder`."""
   few = [_MEASURED_STEPS] * len(_PHASES)
   train(records, folder, few, steps_per_loop=25, eval_steps=0)
-  log = run_logs.read_metrics(folder, "train")
-  seconds = 0.0  # Of an update, on average.
-  for i, (part, batch) in enumerate(zip(_PHASES, _BATCHES)):
-    # The first loop compiles.
-    loops = [x for x in log if i < x["step"] / _MEASURED_STEPS <= i + 1][1:]
-    speed = statistics.median(x["sequences_per_second"] for x in loops)
-    seconds += part / sum(_PHASES) * batch / speed
+  speeds = run_logs.speeds_of_phases(folder, _MEASURED_STEPS, len(_PHASES))
+  updates = zip(_PHASES, _BATCHES, speeds)
+  # Of an update, on average.
+  seconds = sum(x * batch / speed for x, batch, speed in updates) / sum(_PHASES)
   steps = max(100, int(60 * minutes / seconds) // 100 * 100)
   about = f"{1 / seconds:.1f} steps/s: {minutes:g} minutes are {steps:,} steps"
   print(about, flush=True)
@@ -167,7 +149,8 @@ def export(run_dir: str, saved_model: str) -> None:
   """Exports, and fills masks in a process without this package."""
   # An earlier export is outdated if training has continued.
   files.remove_tree(saved_model)
-  tool("export_saved_model", model_dir=run_dir, export_dir=saved_model)
+  given = {"model_dir": run_dir, "export_dir": saved_model}
+  command_line.run_step("export_saved_model", given)
   print("\nIn a process with tensorflow and tensorflow_text only:", flush=True)
   # -I removes the current folder, and so this package, from the path.
   command = [sys.executable, "-I", "-c", _CLEAN_PROCESS]

@@ -27,7 +27,6 @@ import json
 import os
 import shlex
 import shutil
-import statistics
 import subprocess
 import sys
 import tarfile
@@ -40,6 +39,7 @@ from official_albert import archives, files, machine, run_logs, runs, tfrecords
 from official_albert.tasks.pretraining import data as data_lib
 from official_albert.tasks.pretraining import recipes
 from official_albert.tools.cli import command_line, path_flags
+from official_albert.train_config import whole_numbers
 
 _RECIPE = flags.DEFINE_enum(
   "recipe", "h100_10min", list(recipes.RECIPES), "Settings of the run."
@@ -83,17 +83,6 @@ _DOWNSTREAM_FLAGS = flags.DEFINE_multi_string(
 )
 _REPORT_SHARE = 0.01  # Of the documents.
 _MEASURED_STEPS = 60  # Of each phase, in loops of ten.
-
-
-def run(
-  program: str, given: dict[str, Any], result: str = "", minutes: float = 0
-) -> None:
-  """Runs a program unless `result` exists, for some minutes if above 0."""
-  if result and files.exists(result):
-    return
-  line = [f"--{k}" if x is None else f"--{k}={x}" for k, x in given.items()]
-  print(f"\n$ {command_line.PREFIX}{program} {shlex.join(line)}", flush=True)
-  command_line.run_program(program, *line, minutes=minutes)
 
 
 def parse(name: str, text: str) -> dict[str, Any]:
@@ -164,13 +153,13 @@ class Run:
     self.lengths = recipe.lengths or (recipe.data["max_seq_length"],)
     values = {**recipe.settings, **self.given}
     steps = str(values.get("phase_steps", values["num_train_steps"]))
-    self.steps = [int(x) for x in steps.split(",")]
+    self.steps = [*whole_numbers("phase_steps", steps)]
     whole = sum(self.steps)
     if "num_warmup_steps" not in self.given:  # The share of the recipe.
       whole = int(recipe.settings["num_train_steps"])
     self.warmup_share = int(values["num_warmup_steps"]) / whole
-    batches = str(values["train_batch_size"]).split(",")
-    self.batches = [int(x) for x in batches] * len(self.steps)
+    batches = str(values["train_batch_size"])
+    self.batches = whole_numbers("train_batch_size", batches) * len(self.steps)
     if len(self.steps) != len(self.lengths):
       raise ValueError(
         f"the recipe {recipe.name} has {len(self.lengths)} phases, but "
@@ -199,7 +188,7 @@ class Run:
         "output_dir": self.records(name),
       }
       manifest = os.path.join(self.records(name), tfrecords.MANIFEST_FILE)
-      run("create_pretraining_data", given, manifest)
+      command_line.run_step("create_pretraining_data", given, manifest)
 
   def train(
     self, folder: str, steps: list[int], minutes: float = 0, **more: Any
@@ -216,7 +205,7 @@ class Run:
       "num_warmup_steps": round(self.warmup_share * sum(steps)),
       **more,
     }
-    run("run_pretraining", given, minutes=minutes)
+    command_line.run_step("run_pretraining", given, minutes=minutes)
 
   def set_steps(self) -> None:
     """Sets the steps: those of earlier portions, or those of the minutes."""
@@ -233,14 +222,11 @@ class Run:
     given = {"steps_per_loop": 10, "eval_steps": 0}
     few = [_MEASURED_STEPS] * len(self.steps)
     self.train(self.measurement, few, **given)
-    log = run_logs.read_metrics(self.measurement, "train")
-    minutes = 0.0
-    for i, (steps, batch) in enumerate(zip(self.steps, self.batches)):
-      # The first loop compiles.
-      entries = [x for x in log if i < x["step"] / _MEASURED_STEPS <= i + 1][1:]
-      speed = statistics.median(x["sequences_per_second"] for x in entries)
-      minutes += steps * batch / speed / 60
-    return minutes
+    speeds = run_logs.speeds_of_phases(
+      self.measurement, _MEASURED_STEPS, len(self.steps)
+    )
+    updates = zip(self.steps, self.batches, speeds)
+    return sum(x * batch / speed for x, batch, speed in updates) / 60
 
   def unpack(self) -> None:
     """Unpacks the parts that were carried here, if there is no run."""
@@ -322,12 +308,12 @@ class Run:
       "num_hidden_layers": depth,
       **{k: x for k, x in self.given.items() if k in shape},
     }
-    run("run_pretraining", given)
+    command_line.run_step("run_pretraining", given)
     done, downstream = step == sum(self.steps), {}
     for more in self.downstream if done else ():
       folder = os.path.join(self.folder, "downstream", more["task"])
       own = {"init_checkpoint": self.run, "output_dir": folder}
-      run("run_finetuning", {**more, **own})
+      command_line.run_step("run_finetuning", {**more, **own})
       path = os.path.join(folder, runs.SUMMARY_FILE)
       advice = "remove its folder"
       summary = files.read_json(path, dict[str, Any], advice)
@@ -368,6 +354,8 @@ def _answer(*command: str) -> str:
 def main(_) -> None:
   if files.is_remote(_OUTPUT_DIR.value):
     raise ValueError("--output_dir is in a bucket: give a local folder.")
+  if _LOG_FILE.value:
+    files.check_file(_LOG_FILE.value)
   this = Run()
   data_lib.find_files(_INPUT_FILES.value)
   files.stat(_SPM_MODEL_FILE.value)
@@ -386,7 +374,7 @@ def main(_) -> None:
   this.pack(found[-1])
   line = json.dumps(this.report(found[-1]))
   log_file = _LOG_FILE.value or os.path.join(this.folder, "log.jsonl")
-  with open(log_file, "a", encoding="utf-8") as file:
+  with files.open(log_file, "a") as file:
     file.write(f"{line}\n")
   is_done = runs.step_of(found[-1]) == sum(this.steps)
   rest = "the run is finished" if is_done else "the same command continues"

@@ -113,7 +113,9 @@ def test_steps_fit_the_minutes(this, monkeypatch):
       for step in range(10, 61, 10)
     ]
 
-  monkeypatch.setattr(run_portion, "run", lambda *unused, **more: 0)
+  monkeypatch.setattr(
+    run_portion.command_line, "run_step", lambda *unused, **more: 0
+  )
   monkeypatch.setattr(run_portion.run_logs, "read_metrics", log)
   seconds = 7 * 8 / 800 + 5 * 8 / 400 + 3 * 4 / 100
   assert this.measure() == pytest.approx(seconds / 60)
@@ -137,6 +139,8 @@ def test_refusals_are_one_sentence(tmp_path):
     ([*given, "--output_dir=gs://b/x"], "--output_dir is in a bucket"),
     ([*given, out, "--recipe=x"], "--recipe=x: value should be one of", 2),
     ([*given, out, "--pretraining_flags=--phase_steps=3,4"], "has 3 phases"),
+    ([*given, out, "--pretraining_flags=--phase_steps=x"], "phase_steps must"),
+    ([*given, out, f"--log_file={tmp_path}/no/a.jsonl"], "there is no folder"),
     ([*given, out, "--pretraining_flags='x"], "pretraining_flags: No closing"),
     ([*given, out, "--downstream_flags=--task sst2"], "needs a --task=NAME"),
   )

@@ -19,18 +19,19 @@ import os
 import pathlib
 import re
 import select
+import shlex
 import signal
 import subprocess
 import sys
 import textwrap
 import traceback
 import warnings
-from typing import Any, Callable, Iterator, NoReturn, Sequence, Union
+from typing import Any, Callable, Iterator, Mapping, NoReturn, Sequence, Union
 
 from absl import app, flags
 from absl import logging as absl_logging
 
-from official_albert import machine, remote
+from official_albert import files, machine, remote
 
 # Before the name of a program in a command for the user.
 PREFIX = (
@@ -220,6 +221,21 @@ def run_program(program: str, *arguments: str, minutes: float = 0.0) -> None:
       f"tools.{program} failed with exit code {code}: see its output above, "
       "mend the cause, and give the same command again."
     )
+
+
+def run_step(
+  program: str, given: Mapping[str, Any], result: str = "", minutes: float = 0.0
+) -> None:
+  """Prints the command of `tools.PROGRAM` and runs it, unless `result` exists.
+
+  `given` are its flags; None is no value. For `minutes` see `run_program`.
+  """
+  if result and files.exists(result):
+    print(f"\n{result} exists; not run again: tools.{program}", flush=True)
+    return
+  line = [f"--{k}" if x is None else f"--{k}={x}" for k, x in given.items()]
+  print(f"\n$ {PREFIX}{program} {shlex.join(line)}", flush=True)
+  run_program(program, *line, minutes=minutes)
 
 
 def find_environment(
