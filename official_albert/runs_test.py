@@ -350,18 +350,6 @@ def test_settings_that_do_not_fit_are_refused(changes, message):
     config(**changes)
 
 
-# The choice of a rate.
-
-
-@pytest.mark.parametrize(
-  "given, batch, rate",
-  [(None, 4096, 0.00176), (None, 256, 0.00044), (0.001, 256, 0.001)],
-)
-def test_learning_rates(given, batch, rate):
-  made = config(learning_rate=given, train_batch_size=batch)
-  assert made.learning_rate == rate
-
-
 def test_small_models_are_fine_tuned_at_a_higher_rate():
   for size, rate in ((128, 5e-4), (256, 2.5e-4), (767, 8.3e-5)):
     values, _ = train_config.for_finetuning(2e-5, size)

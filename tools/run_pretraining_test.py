@@ -142,7 +142,12 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
 
 def test_refusals_are_one_sentence(folder, tmp_path):
   config = json.loads((folder / "albert_config.json").read_text())
-  (tmp_path / "77.json").write_text(json.dumps({**config, "vocab_size": 77}))
+  for name, change in (
+    ("77", {"vocab_size": 77}),
+    ("groups", {"num_hidden_groups": 2}),
+  ):
+    path = tmp_path / f"{name}.json"
+    path.write_text(json.dumps({**config, **change}))
   tf1 = tmp_path / "tf1"
   model = AlbertConfig.from_dict(config)
   conversion.write_random(model, str(tf1))
@@ -166,12 +171,44 @@ def test_refusals_are_one_sentence(folder, tmp_path):
     ((_CONFIG, "--metrics_file=a.json"), "--metrics_file is for --mode=eval"),
     (("--mode=evaluate", "--metrics_file=no/a.json"), "there is no folder no"),
     ((f"--init_checkpoint={tf1}", "--mode=evaluate"), "has another tokenizer"),
+    ((_CONFIG, "--random_depths=2,x"), "random_depths must be integers"),
+    (
+      (f"--albert_config_file={tmp_path}/groups.json", "--random_depths=2,1"),
+      "2 groups and",
+    ),
+    (("--masked_lm_prob=nan",), "--masked_lm_prob is 'nan', but"),
+    (("--masked_lm_prob=0.3,2",), "a share from 0 to 1, or one"),
+    (("--train_batch_size=12x",), "train_batch_size must be integers"),
+    (("--train_batch_size=8,6,7",), "3 values for 1 phases"),
+    (("--phase_steps=3", "--num_train_steps=7"), "phases have 3 steps toget"),
+    (
+      ("--precision=mixed_float16", "--distribution=tpu"),
+      "TPUs multiply in bfloat16, not in float16",
+    ),
+    (("--input_dir=a,b", "--preset=albert_tiny"), "names 2 folders ('a,b')"),
+    (("--recipe=bas_gpu",), "recipe is 'bas_gpu', but must be one of base_"),
+    # Wrong flags, and google-research/albert's names of them.
+    (("--output_dir", __file__), "_test.py is a file: name a folder"),
+    (("--iterations_per_loop", "x"), "--steps_per_loop=x: invalid literal", 2),
+    (("--nouse_tpu",), "docs/migration.md lists the flags of google-resea", 2),
+    (("--input_dir=gs://b/x,s3://b/x",), "copy the files", 2),
+    (
+      ("--clip_norm=0",),
+      "clip_norm is 0.0, but must be more than 0; --help",
+      2,
+    ),
+    (("--optimizer=Adam",), "=Adam: value should be one of <lamb|adamw|m", 2),
+    (
+      ("-nocompile_chains", "--mode", "train", "more"),
+      "unexpected argument 'more': ",
+      2,
+    ),
   )
   many_commands.check_refusals(
     "run_pretraining",
     [
-      (flags_of(folder, tmp_path / "run", *arguments), named)
-      for arguments, named in cases
+      (flags_of(folder, tmp_path / "run", *arguments), *named)
+      for arguments, *named in cases
     ],
   )
   assert not (tmp_path / "run").exists()

@@ -117,14 +117,6 @@ def test_training():
   assert random["random_depths"] == [2, 7, 5]
 
 
-def test_training_refusals():
-  check_refusals(
-    _TRAINING,
-    ({"num_hidden_groups": 2}, ["--random_depths=2,5"], "2 groups and"),
-    ({}, ["--random_depths=2,x"], "random_depths must be integers"),
-  )
-
-
 _ALL = list(recipes.RECIPES.values())
 _RECIPES = """
 from official_albert.tools import run_pretraining as program
@@ -168,50 +160,6 @@ def test_recipes_set_the_flags_that_are_not_given():
   assert own_model[0]["preset"] is None
   assert own_model[0]["num_train_steps"] == 10_000
   assert default[0]["precision"] == "float32"
-
-
-def test_command_lines_with_mistakes_and_other_names(tmp_path):
-  (tmp_path / "file").touch()
-  phases = [f"--output_dir={tmp_path}/run", "--num_train_steps=7"]
-  phases += ["--phase_steps=3", "--distribution", "tpu"]
-  half = ["--model_dir=x", "--precision=mixed_float16", "--distribution=tpu"]
-  cases = (
-    (["--input_dir=gs://b/x,s3://b/x"], "copy the files"),
-    (["--nouse_tpu"], "docs/migration.md lists the flags of google-research"),
-    (["--iterations_per_loop", "x"], "--steps_per_loop=x: invalid literal"),
-    (["--clip_norm=0"], "clip_norm is 0.0, but must be more than 0; --help"),
-    (["--optimizer=Adam"], "=Adam: value should be one of <lamb|adamw|muon>"),
-    (
-      ["-nocompile_chains", "--mode", "train", "more"],
-      "unexpected argument 'more': ",
-    ),
-    (["--recipe=bas_gpu"], "recipe is 'bas_gpu', but must be one of base_tpu"),
-    # From here on, flags are accepted.
-    (
-      ["--model_dir=x", "--masked_lm_prob=nan"],
-      "--masked_lm_prob is 'nan', bu",
-    ),
-    (
-      ["--model_dir=x", "--masked_lm_prob=0.3,2"],
-      "a share from 0 to 1, or one",
-    ),
-    (["--model_dir=x", "--train_batch_size=12x"], "size must be integers"),
-    (["--model_dir=x", "--train_batch_size=8,6,7"], "3 values for 1 phases"),
-    (["--output_dir", f"{tmp_path}/file"], "file is a file: name a folder."),
-    (phases, "phases have 3 steps together, but num_train_steps is 7"),
-    (half, "TPUs multiply in bfloat16, not in float16"),
-    (
-      [f"--model_dir={tmp_path}/x", "--input_dir=a,b", "--preset=albert_tiny"],
-      "names 2 folders ('a,b'), but the run has 1 phases",
-    ),
-  )
-  lines = [line for line, _ in cases]
-  results = many_commands.run("run_pretraining", lines, codes=(1, 2))
-  for (line, message), (code, out, err) in zip(cases, results, strict=True):
-    assert message in err and err.count("\n") == 1, (line, err)
-    is_accepted = "--help" not in err
-    assert code == (1 if is_accepted else 2)
-    assert out in ("", "loading TensorFlow\n" if is_accepted else "")
 
 
 _VARIABLES = (
