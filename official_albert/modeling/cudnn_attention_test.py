@@ -1,7 +1,7 @@
 """Tests of cuDNN's attention without cuDNN: its text, and who gets it.
 
-The calls are compared with what JAX writes; `fused_ops_test` computes with a
-stand-in.
+The calls are compared with what JAX writes, and with the messages that XLA
+reads them into; `fused_ops_test` computes with a stand-in.
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ import re
 import numpy as np
 import pytest
 import tensorflow as tf
+from google.protobuf import (
+  descriptor_pb2,
+  descriptor_pool,
+  json_format,
+  message_factory,
+)
 
 from official_albert import modeling
 from official_albert.modeling import attention_program, cudnn_attention
@@ -111,6 +117,43 @@ def test_the_calls_are_those_of_jax(calls, index, dtype):
   assert len(calls[index]["args"]) == len(found["operands"])
   queries, keys = calls[index]["args"][-2:]
   assert queries.numpy().tolist() == [S, S] and keys.numpy().tolist() == [T, 3]
+
+
+def _message(name):
+  """Returns a class of XLA's messages from the descriptors in TensorFlow."""
+  library = (
+    pathlib.Path(tf.sysconfig.get_lib()) / "libtensorflow_framework.so.2"
+  )
+  data, pool = library.read_bytes(), descriptor_pool.DescriptorPool()
+
+  def add(file):
+    path = file.encode()
+    start = data.find(b"\x0a" + bytes([len(path)]) + path + b"\x12")
+    end = data.find(b"b\x06proto3", start) + len(b"b\x06proto3")
+    found = descriptor_pb2.FileDescriptorProto.FromString(data[start:end])
+    for other in found.dependency:
+      add(other)
+    pool.AddSerializedFile(found.SerializeToString())
+
+  add("xla/service/gpu/backend_configs.proto")
+  return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+@newer
+def test_xla_knows_every_field_of_the_calls(calls):
+  kind = _message("xla.gpu.GpuBackendConfig")
+  passes()
+  for call, name in zip(calls, ("forward", "backward"), strict=True):
+    found, expected = (
+      json_format.ParseDict(x["configuration"], kind())
+      for x in (parsed(call["module"]), _JAX[name])
+    )
+    attention = found.cudnn_fmha_backend_config
+    assert attention.force_deterministic == (name == "backward")
+    attention.force_deterministic = False
+    assert found == expected and attention.fmha_scale == 0.25
+  with pytest.raises(json_format.ParseError):
+    json_format.ParseDict({"cudnn_fmha_backend_config": {"odd": 1}}, kind())
 
 
 @newer
