@@ -93,14 +93,19 @@ def _assert_same_end(folder, whole):
 
 
 def test_two_workers_compute_what_one_device_computes(whole, tmp_path):
-  toy_task.run(toy_task.ToyTask(), toy_task.config(tmp_path, **_CONFIG))
+  cfg = toy_task.config(tmp_path, **_CONFIG)
+  toy_task.run(toy_task.PredictingToyTask(), cfg)
   other = toy_task.log_folder(str(whole), 1)
-  for kind, count in (("train", 4), ("eval", 2)):
-    one, two = (toy_task.logged(f, "loss", kind) for f in (tmp_path, whole))
+  for kind, name, count in (
+    ("train", "loss", 4),
+    ("eval", "loss", 2),
+    ("eval", "median_error", 2),
+  ):
+    one, two = (toy_task.logged(f, name, kind) for f in (tmp_path, whole))
     assert len(one) == count
     # Sums of halves instead of sums.
     np.testing.assert_allclose(two, one, rtol=1e-5)
-    assert toy_task.logged(other, "loss", kind) == two
+    assert toy_task.logged(other, name, kind) == two
   # Only the chief writes checkpoints.
   assert not list(pathlib.Path(other).glob("model.ckpt*"))
   steps = sorted(map(runs.step_of, runs.list_checkpoints(str(whole))))
@@ -173,5 +178,8 @@ def test_two_workers_with_two_devices_equal_four_devices(tmp_path):
     num_devices=4,
     task={"dropout_rate": 0.3},
   )
-  losses = [toy_task.logged(tmp_path / n) for n in ("workers", "mirrored")]
-  np.testing.assert_allclose(*losses, rtol=1e-5)
+  for name, kind in (("loss", "train"), ("median_error", "eval")):
+    found = [
+      toy_task.logged(tmp_path / n, name, kind) for n in ("workers", "mirrored")
+    ]
+    np.testing.assert_allclose(*found, rtol=1e-5)

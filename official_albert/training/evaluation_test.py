@@ -75,13 +75,11 @@ def test_an_empty_evaluation_is_an_error(tmp_path):
     toy_task.run(task, toy_task.config(tmp_path))
 
 
-@pytest.mark.parametrize(
-  "name", ["mirrored", pytest.param("multi_worker", marks=pytest.mark.heavy)]
-)
-def test_several_devices_equal_one(tmp_path, name):
+def test_several_devices_equal_one(tmp_path):
   """Losses and predictions are of the whole batch and the whole data.
 
   A median of one replica's rows, or of rows in another order, differs.
+  multi_worker_test.py compares workers.
   """
   task = toy_task.PredictingToyTask()
   cfg = toy_task.config(tmp_path / "one", **_CONFIG)
@@ -89,11 +87,7 @@ def test_several_devices_equal_one(tmp_path, name):
   hidden = np.tanh(task.x @ weights[0] + weights[1])
   errors = np.abs(hidden @ weights[2] + weights[3] - task.y)
   toy_task.run_job(
-    2 if name == "multi_worker" else 1,
-    tmp_path / "many",
-    _CONFIG,
-    distribution=name,
-    num_devices=2,
+    *(1, tmp_path / "many", _CONFIG), distribution="mirrored", num_devices=2
   )
   folders = [str(tmp_path / run) for run in ("one", "many")]
   one, many = (run_logs.read_metrics(f, "train")[-1] for f in folders)
