@@ -71,7 +71,8 @@ def unpacked(path: str) -> Iterator[str]:
         f"{path} cannot be unpacked into {tempfile.gettempdir()}: "
         f"{error.strerror or error}."
       ) from error
-    inside = files.list_dir(folder)
+    # A Mac adds ._NAME beside each NAME.
+    inside = [x for x in files.list_dir(folder) if not x.startswith(".")]
     only = os.path.join(folder, inside[0]) if len(inside) == 1 else ""
     with naming(path, folder):
       yield only if files.is_dir(only) else folder

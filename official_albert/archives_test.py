@@ -100,7 +100,7 @@ def test_errors_in_an_archive_name_the_archive(tmp_path):
   with pytest.raises(FileNotFoundError) as caught:
     AlbertModel.from_checkpoint(path)
   assert str(caught.value) == f"the folder {path} holds no checkpoint."
-  archive_of(path, [("hf/config.json", b"{")])
+  archive_of(path, [("._hf", b""), ("hf/config.json", b"{")])
   with pytest.raises(ValueError, match=f"^{path}/hf/config.json is not"):
     AlbertModel.from_checkpoint(path)
   with (

@@ -183,6 +183,7 @@ def test_refusals_are_one_sentence(folder, tmp_path):
     (("--recipe=bas_gpu",), "recipe is 'bas_gpu', but must be one of base_"),
     # Wrong flags, and google-research/albert's names of them.
     (("--output_dir", __file__), "_test.py is a file: name a folder"),
+    (("--model_dir=",), "--model_dir=: the path is empty", 2),
     (("--iterations_per_loop", "x"), "--steps_per_loop=x: invalid literal", 2),
     (("--nouse_tpu",), "docs/migration.md lists the flags of google-resea", 2),
     (("--input_dir=gs://b/x,s3://b/x",), "copy the files", 2),

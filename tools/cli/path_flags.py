@@ -44,7 +44,11 @@ def define(
 ) -> flags.FlagHolder[str]:
   """Defines a flag like `flags.DEFINE_string`."""
   more: Any = {"serializer": flags.ArgumentSerializer()}
-  return flags.DEFINE(PathParser(), name, default, text, **more)
+  flag = flags.DEFINE(PathParser(), name, default, text, **more)
+  if default is None:  # As $FOLDER is, if the shell has no such variable.
+    message = "the path is empty"
+    flags.register_validator(name, lambda value: value != "", message)
+  return flag
 
 
 def define_shared(name: str) -> flags.FlagHolder[str]:

@@ -25,7 +25,7 @@ def test_codes_outputs_and_flags_of_each(tmp_path):
   assert wrong.err.startswith("ensemble: error: ") and "/a" in wrong.err
   assert (unknown.code, unknown.out) == (2, "")
   assert "'outputdir'. Did you mean: output_dir;" in unknown.err
-  assert without.code == 1 and without.err
+  assert without.code == 2 and without.err
   for helped in (first_help, last_help):
     assert (helped.code, helped.err) == (0, "")
     # Of the tool, and neither of this program nor of another.
