@@ -337,6 +337,7 @@ PATIENCE = "early_stopping_evaluations"
   [
     (dict(gradient_accumulation_steps=5), "cannot be cut into 5 equal"),
     (dict(model_dir="gs://bucket/run[1]"), r"without \*, "),
+    (dict(attention="fused", compile_chains=False), "--nocompile_chains avo"),
     (dict(best_is="long " * 99), "best_is is '(long ){7}long, but"),
     ({PATIENCE: 2, "eval_steps": 0}, "2 needs evaluations during"),
     ({PATIENCE: 2, "phases": (Phase(4), Phase(2))}, "cannot be used with ph"),

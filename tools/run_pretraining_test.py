@@ -223,6 +223,7 @@ def test_recipe_learning_rate_schedule_and_report(folder, tmp_path):
   rate = 0.00176 * (32 / 4096) ** 0.5
   for line in (
     "recipe base_cpu (not yet run): --preset=albert_base_v2",
+    "\n  for two CPU cores",
     "changed by hand: --num_train_steps, --num_warmup_steps",
     "is for sequences of 128 tokens, the data has 24.",
     f"learning rate {rate:.4g} = 0.00176 * sqrt(32 / 4096)",

@@ -191,25 +191,6 @@ def test_one_program_takes_batches_of_all_lengths(rows):
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
-@pytest.mark.parametrize("rows", [None, 4])
-def test_fused_attention(cudnn, rows, dtype):
-  """With cuDNN's mathematics in its place."""
-  products, biases = projections(rows)
-  products = [tf.cast(x, dtype) for x in products]
-  count = len(products)
-  with attention_program.attention_as("fused"):
-    compare(
-      lambda *inputs: attention_program.attention(
-        inputs[:count], inputs[count:], MASK, N
-      ),
-      lambda *inputs: plain_attention(MASK, *inputs),
-      [*products, *biases],
-      dtype,
-    )
-  assert cudnn == ["__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"]
-
-
 def test_fused_attention_to_no_token_is_finite(cudnn):
   products, biases = projections(None)
   mask = [[0] * S, [1] * S, [1] + [0] * (S - 1)]
@@ -306,18 +287,6 @@ def _traced(chain, compiled):
   )
   graph = function.get_concrete_function(*inputs, *others).graph
   return function, str(graph.as_graph_def())
-
-
-def test_chains_without_compilation():
-  usual, graph = _traced("gelu", compiled=True)
-  assert "XlaMustCompile" in graph
-  plain = fused_ops.without_compilation()(lambda: _traced("gelu", True))()
-  assert "XlaMustCompile" not in plain[1] and "gradient_op_type" in plain[1]
-  assert "XlaMustCompile" in _traced("gelu", compiled=True)[1]
-  inputs = _CHAINS["gelu"][2]
-  pairs = (with_gradients(function, inputs) for function in (usual, plain[0]))
-  for a, b in zip(*pairs):
-    np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
 
 
 @dtypes

@@ -146,11 +146,6 @@ def test_xla_compiles_what_the_settings_say(settings, compiles):
   assert found == dict.fromkeys([True, False, "predicts"], compiles)
 
 
-def test_attention_is_not_compiled_without_xla():
-  with pytest.raises(ValueError, match="nocompile_chains"):
-    toy_task.config("", attention="compiled", compile_chains=False)
-
-
 def test_a_loop_that_is_asked_to_stop_ends_after_one_update():
   def step(batch):
     return {"read": objective.Ratio(batch, tf.ones([]))}
