@@ -43,11 +43,12 @@ def speeds_of_phases(model_dir: str, steps: int, phases: int) -> list[float]:
 
   They are medians, without the first record of a phase, which compiles.
   """
-  log, speeds = read_metrics(model_dir, "train"), []
-  for i in range(phases):
-    records = [x for x in log if i < x["step"] / steps <= i + 1][1:]
-    speeds.append(statistics.median(x["sequences_per_second"] for x in records))
-  return speeds
+  name, log = "sequences_per_second", read_metrics(model_dir, "train")
+  of_phases = (
+    [x[name] for x in log if i < x["step"] / steps <= i + 1]
+    for i in range(phases)
+  )
+  return [statistics.median(speeds[1:]) for speeds in of_phases]
 
 
 def duration(seconds: float) -> str:

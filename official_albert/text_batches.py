@@ -47,7 +47,9 @@ def read_dataset(
     raise ValueError(
       "the Dataset is endless: leave repeat() out, and give epochs."
     )
-  if tf.nest.flatten(dataset.element_spec)[0].shape.rank == 0:
+  # The shapes of a generator may be unknown.
+  first = dataset.take(1).as_numpy_iterator()
+  if any(np.ndim(tf.nest.flatten(x)[0]) == 0 for x in first):
     dataset = dataset.batch(batch_size)
   parts = [*dataset.as_numpy_iterator()]
   if not parts:

@@ -99,7 +99,9 @@ def test_all_forms_of_texts_and_labels_are_the_same(trained):
       found = classifier.evaluate(*given, verbose=0, **more)
       np.testing.assert_allclose(found, expected, rtol=1e-5)
   predicted = classifier.predict(texts, verbose=0)
-  for given in (slices(texts), slices(texts, [-1] * 10)):  # As GLUE's tests.
+  generated = tf.data.Dataset.from_generator(lambda: iter(texts), tf.string)
+  # The second one as GLUE's tests.
+  for given in (slices(texts), slices(texts, [-1] * 10), generated):
     found = classifier.predict(given, verbose=0)
     np.testing.assert_allclose(found, predicted, atol=1e-6)
 
