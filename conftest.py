@@ -35,18 +35,36 @@ hypothesis.settings.register_profile("fuzz", _profile, max_examples=200)
 hypothesis.settings.load_profile("tests")
 
 
+# The flags of programs by the modules that define them.
+_defined: dict[str, list[flags.Flag]] = {}
+
+
 def pytest_collectstart(collector) -> None:
   """Forgets the flags of programs before a test file imports others.
 
   Programs may give their flags the same names, which absl refuses within one
-  process. Tests parse no flags of the modules they import, so each test file
-  may start without those of the files before it.
+  process. So each test file starts without those of the files before it; a test
+  that parses some restores them by `own_flags`.
   """
   del collector
   for module, defined in flags.FLAGS.flags_by_module_dict().items():
     if module.startswith("official_albert.tools."):
+      _defined.setdefault(module, []).extend(defined)
       for flag in list(defined):
         delattr(flags.FLAGS, flag.name)
+
+
+@pytest.fixture
+def own_flags(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+  """Restores the flags of modules, with values that are not given."""
+
+  def restore(*modules) -> None:
+    kept = flags.FLAGS.flags_by_module_dict()  # Of the last test file.
+    for name in (module.__name__ for module in modules):
+      for flag in (*_defined.get(name, ()), *kept.get(name, ())):
+        monkeypatch.setitem(flags.FLAGS._flags(), flag.name, flag)
+
+  return restore
 
 
 @pytest.fixture

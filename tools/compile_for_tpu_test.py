@@ -14,12 +14,6 @@ from official_albert.tools import compile_for_tpu
 from official_albert.tools.testing import many_commands
 from official_albert.tools.tpu_compile import compiler, rows, trace
 
-# Test files that are imported later make absl forget the program's flags.
-_FLAGS = {
-  flag.name: flag
-  for flag in flags.FLAGS.flags_by_module_dict()[compile_for_tpu.__name__]
-}
-
 
 class _Cluster:
   def lower(self):
@@ -41,10 +35,9 @@ def _run(line, **options) -> types.SimpleNamespace:
 
 
 @pytest.fixture
-def program(monkeypatch, capsys):
+def program(monkeypatch, capsys, own_flags):
   """Runs the program with a command line; returns the cells of its rows."""
-  for name, flag in _FLAGS.items():
-    monkeypatch.setitem(flags.FLAGS._flags(), name, flag)
+  own_flags(compile_for_tpu)
   monkeypatch.setattr(trace, "trace_step", lambda step: _Cluster())
   monkeypatch.setattr(rows.subprocess, "run", _run)
   monkeypatch.setattr(rows, "find_environment", lambda: "/venv/bin/python")

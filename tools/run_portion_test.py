@@ -15,17 +15,11 @@ from official_albert.testing import toy_models, toy_task, toy_vocabulary
 from official_albert.tools import run_portion
 from official_albert.tools.testing import many_commands, toy_data
 
-_FLAGS = {
-  flag.name: flag
-  for flag in flags.FLAGS.flags_by_module_dict()[run_portion.__name__]
-}
-
 
 @pytest.fixture
-def this(tmp_path, monkeypatch):
+def this(tmp_path, own_flags):
   """A run of the default recipe in a folder."""
-  for name, flag in _FLAGS.items():
-    monkeypatch.setitem(flags.FLAGS._flags(), name, flag)
+  own_flags(run_portion)
   toy_data.write_corpus(str(tmp_path / "corpus.txt"), 300)
   (tmp_path / "any.model").write_bytes(b"any")
   values = {

@@ -1,72 +1,54 @@
-"""Tests of the flags of training and recipes.
-
-Each group of cases runs in one process of its own, because flags are global.
-"""
+"""Tests of the flags of training and recipes."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
+from unittest import mock
 
 import pytest
+import tensorflow as tf
 from absl import flags
 from absl.testing import flagsaver
 
+from official_albert import AlbertConfig, distribution, machine
 from official_albert.tasks.pretraining import data, recipes
+from official_albert.tools import run_pretraining
+from official_albert.tools.cli import device_flags, training_flags
 from official_albert.tools.testing import many_commands
 
 
-def evaluate(setup, *cases):
-  """Returns `answer(x)`, or the error, for each case (x, flags).
+@pytest.fixture
+def evaluate(own_flags, monkeypatch):
+  """Returns the answers of a function, or its errors, to lists of flags."""
+  own_flags(run_pretraining, training_flags, device_flags)
+  monkeypatch.setattr(machine, "prepare_tpu", lambda address: None)
 
-  `setup` defines `answer` in a process of its own, where TensorFlow is loaded.
-  """
-  receiver, sender = many_commands.SERVER.Pipe(duplex=False)
-  arguments = sender, setup, json.dumps(cases)
-  process = many_commands.SERVER.Process(target=_evaluate, args=arguments)
-  process.start()
-  sender.close()
-  found = receiver.recv()
-  process.join()
-  return json.loads(found)
+  def run(answer, *lines):
+    found = []
+    for line in lines:
+      with flagsaver.flagsaver():
+        try:
+          flags.FLAGS(["program", *line])
+          found.append(answer())
+        except (ValueError, OSError, flags.Error) as error:
+          found.append(str(error))
+    return found
 
-
-def _evaluate(sender, setup, cases):
-  names, found = {"dataclasses": dataclasses, "flags": flags}, []
-  exec(setup, names)
-  for x, line in json.loads(cases):
-    with flagsaver.flagsaver():
-      try:
-        flags.FLAGS(["program", *line])
-        found.append(names["answer"](x))
-      except (ValueError, OSError, flags.Error) as error:
-        found.append(str(error))
-  sender.send(json.dumps(found))
+  return run
 
 
-def check_refusals(setup, *cases):
-  """Checks the messages of cases (x, flags, message)."""
-  found = evaluate(setup, *[(x, line) for x, line, _ in cases])
-  for error, (_, line, message) in zip(found, cases):
-    assert message in error, line
-
-
-_TRAINING = """
-import tensorflow as tf
-from official_albert import AlbertConfig
-from official_albert.tools.cli import training_flags
-def answer(model):
+def _training():
   config, line = training_flags.train_config("folder")
-  if model is not None:
-    model = AlbertConfig(**model)
-    config = training_flags.with_random_depths(config, model)
+  model = AlbertConfig(num_hidden_layers=5)
+  config = training_flags.with_random_depths(config, model)
   strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
   return {
     **training_flags.settings(config, strategy, "mixed_bfloat16"),
     "line": line,
   }
-"""
+
+
 _PHASE = {"train_batch_size": None, "gradient_accumulation_steps": None}
 
 
@@ -74,21 +56,16 @@ def phase(steps, **changes):
   return {**_PHASE, "steps": steps, **changes}
 
 
-def test_training():
+def test_training(evaluate):
   default, phases, one_value, random = evaluate(
-    _TRAINING,
-    (None, []),
-    (
-      None,
-      [
-        "--phase_steps=90,10",
-        "--train_batch_size=1024,256",
-        "--gradient_accumulation_steps=4",
-        "--num_warmup_steps=5",
-      ],
-    ),
-    (None, ["--phase_steps=9,4", "--num_warmup_steps=5"]),
-    ({"num_hidden_layers": 5}, ["--random_depths=2,7,5"]),
+    _training,
+    [],
+    [
+      *("--phase_steps=90,10", "--train_batch_size=1024,256"),
+      *("--gradient_accumulation_steps=4", "--num_warmup_steps=5"),
+    ],
+    ["--phase_steps=9,4", "--num_warmup_steps=5"],
+    ["--random_depths=2,7,5"],
   )
   expected = {
     "train_batch_size": 4096,
@@ -96,7 +73,7 @@ def test_training():
     "num_warmup_steps": 3125,
     "learning_rate": pytest.approx(0.00176),
     "optimizer": "lamb",
-    "phases": [],
+    "phases": (),
     "model_dir": "folder",
     "num_replicas": 1,
     "precision": "mixed_bfloat16",
@@ -105,28 +82,27 @@ def test_training():
   assert {name: default[name] for name in expected} == expected
   assert "0.00176" in default["line"]
   assert phases["num_train_steps"] == 100
-  assert phases["phases"] == [
+  assert phases["phases"] == (
     phase(90, train_batch_size=1024),
     phase(10, train_batch_size=256),
-  ]
+  )
   assert phases["gradient_accumulation_steps"] == 4
   # The rate is for the first batch size: sqrt(1/4) of the default.
   assert phases["learning_rate"] == pytest.approx(0.00088)
-  assert one_value["phases"] == [phase(9), phase(4)]
-  assert default["random_depths"] == []
-  assert random["random_depths"] == [2, 7, 5]
+  assert one_value["phases"] == (phase(9), phase(4))
+  assert default["random_depths"] == ()
+  assert random["random_depths"] == (2, 7, 5)
 
 
 _ALL = list(recipes.RECIPES.values())
-_RECIPES = """
-from official_albert.tools import run_pretraining as program
-def answer(_):
-  recipe = program.apply_recipe()
+
+
+def _recipe():
+  recipe = run_pretraining.apply_recipe()
   return {name: flags.FLAGS[name].value for name in recipe.flags}
-"""
 
 
-def test_recipes_set_the_flags_that_are_not_given():
+def test_recipes_set_the_flags_that_are_not_given(evaluate):
   folders = ["--input_dir=in", "--model_dir=out"]
   lines = [[f"--recipe={name}"] for name in recipes.RECIPES]
   lines += [
@@ -136,7 +112,7 @@ def test_recipes_set_the_flags_that_are_not_given():
     ["--recipe=base_gpu", "--precision=float32", "--random_seed=12345"],
   ]
   *found, given, own_model, default = evaluate(
-    _RECIPES, *[(0, [*folders, *line]) for line in lines]
+    _recipe, *[[*folders, *line] for line in lines]
   )
   settings = (data.ExampleSettings, data.BuildSettings)
   known = {f.name for kind in settings for f in dataclasses.fields(kind)}
@@ -197,31 +173,27 @@ runpy.run_module("official_albert.tools.run_pretraining", run_name="__main__")
   assert (done.code, done.out) == (0, f"{values}\n"), done.err
 
 
-def test_paths_that_the_hosts_of_a_tpu_cannot_see_are_refused():
-  setup = """
-from official_albert import distribution
-from official_albert.tools import run_pretraining
-from official_albert.tools.cli import device_flags
-def connect(*arguments):
-  raise OSError("it connects")
-distribution.make_strategy = connect
-def answer(_):
-  device_flags.start_devices()
-"""
+def test_paths_that_the_hosts_of_a_tpu_cannot_see_are_refused(
+  evaluate, monkeypatch
+):
+  connect = mock.Mock(side_effect=OSError("it connects"))
+  monkeypatch.setattr(distribution, "make_strategy", connect)
   tpu = ["--distribution=tpu", "--tpu=my-slice"]
   remote = ["--input_dir=gs://b/short,gs://b/long", "--model_dir=gs://b/run"]
   local = ["--input_dir=gs://b/short,long", "--model_dir=gs://b/run"]
-  check_refusals(
-    setup,
+  cases = (
     (
-      *(0, [*tpu, *remote, "--model_dir=run"]),
+      [*tpu, *remote, "--model_dir=run"],
       "--model_dir run is on this machine, where the hosts of the TPU my-slice "
       "cannot read or write: use a gs:// address",
     ),
-    (0, [*tpu, *local], "--input_dir long is on this machine"),
-    (0, [*tpu, *local, "--tpu=grpc://h:1"], "of the TPU grpc://h:1 cannot"),
-    (0, [*tpu, *remote, "--eval_input_dir=x"], "--eval_input_dir x is on"),
-    (0, [*tpu, *remote], "it connects"),
-    (0, [*tpu, *local, "--tpu=local"], "it connects"),
-    (0, local, "it connects"),
+    ([*tpu, *local], "--input_dir long is on this machine"),
+    ([*tpu, *local, "--tpu=grpc://h:1"], "of the TPU grpc://h:1 cannot"),
+    ([*tpu, *remote, "--eval_input_dir=x"], "--eval_input_dir x is on"),
+    ([*tpu, *remote], "it connects"),
+    ([*tpu, *local, "--tpu=local"], "it connects"),
+    (local, "it connects"),
   )
+  found = evaluate(device_flags.start_devices, *[line for line, _ in cases])
+  for error, (line, message) in zip(found, cases, strict=True):
+    assert message in error, line
