@@ -135,8 +135,9 @@ def test_the_step_is_carried(tmp_path):
   again = hf_checkpoints.read(str(tmp_path))
   assert again.step == 10
   check_same(source, again)
-  with pytest.raises(ValueError, match="leave out .*--include_optimizer"):
-    loading.read_checkpoint(str(tmp_path), include_optimizer=True)
+  for options in ({"include_optimizer": True}, {"config_file": "base.json"}):
+    with pytest.raises(ValueError, match="one model, its configuration and no"):
+      loading.read_checkpoint(str(tmp_path), **options)
   for wrong in ("7", None, -1, 2.0, True, 10**19):
     change_config(tmp_path, global_step=wrong)
     again = hf_checkpoints.read(str(tmp_path))

@@ -14,6 +14,7 @@ from typing import Any, Mapping, Optional
 
 import h5py
 import numpy as np
+from typing_extensions import TypedDict
 
 from official_albert import files, tokenization
 from official_albert.checkpoints import tokenizer_file
@@ -69,6 +70,10 @@ _LAYERS = {
 _Values = dict[str, np.ndarray]
 
 
+class _Preprocessor(TypedDict, total=False):
+  config: Optional[dict[str, Any]]
+
+
 def read_tf_model(folder: str) -> _Values:
   """Returns the weights of a tf_model.h5, by TensorFlow's names.
 
@@ -122,8 +127,9 @@ def read_preset(
   values: _Values = {}
   found, layers = _read(os.path.join(folder, PRESET_FILE))
   for place, value in found.items():
-    *parts, _, end = place.split("/")  # .../vars/0
-    parents = ["/".join(parts[:i]) for i in range(1, len(parts) + 1)]
+    parts = place.split("/")  # .../vars/0
+    parents = ["/".join(parts[:i]) for i in range(1, len(parts) - 1)]
+    end = parts[-1]
     path = "/".join(layers[x] for x in parents if x in layers)
     *block, layer = _LAYER.fullmatch(path).groups()  # type: ignore[union-attr]
     name = _LAYERS[layer].format(*block) if layer in _LAYERS else path
@@ -161,7 +167,7 @@ def max_length(folder: str) -> int:
   path = os.path.join(folder, _PREPROCESSOR_FILE)
   if not files.exists(path):
     return 0
-  settings = files.read_json(path, dict[str, Any], "copy it again")
+  settings = files.read_json(path, _Preprocessor, "copy it again")
   length = (settings.get("config") or {}).get("sequence_length") or 0
   check_number(f"sequence_length of {path}", length, least=0, whole=True)
   return length

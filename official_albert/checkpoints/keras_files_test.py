@@ -241,6 +241,9 @@ def test_a_preset_of_keras_hub_is_read_exactly(group, tmp_path):
   assert config.attention_probs_dropout_prob == 0.125
   for name in ("num_hidden_groups", "inner_group_num", "num_hidden_layers"):
     assert getattr(config, name) == getattr(source.config, name)
+  (folder / "preprocessor.json").write_text('{"config": [9]}')
+  with pytest.raises(ValueError, match=r"preprocessor.json: 'config' is \[9\]"):
+    loading.read_checkpoint(str(folder))
   (folder / "preprocessor.json").write_text('{"config":{"sequence_length":9}}')
   found = loading.read_checkpoint(str(folder))
   assert (found.max_seq_length, found.format) == (9, "keras")
@@ -305,6 +308,13 @@ def test_presets_that_do_not_fit(changes, message, tmp_path):
       lambda path: rename(path, "query", "{x.__class__} {9}"),
       ValueError,
       "lacks bert/",
+    ),
+    (
+      lambda path: (
+        h5py.File(path, "a").create_dataset("a", data=[1.0]).file.close()
+      ),
+      ValueError,
+      "has albert..a, which is not part of the encoder",
     ),
   ],
 )

@@ -72,10 +72,11 @@ def open(
     run = runs.run_folder(folder)
     encoder = sentence_transformers.encoder_folder(run)
     if hf_checkpoints.is_folder(encoder):
-      if checkpoint or include_optimizer:
+      if checkpoint or config_file or include_optimizer:
         raise ValueError(
-          f"{run} is a folder of Hugging Face, which holds one model and no "
-          "optimizer state: leave out --checkpoint and --include_optimizer."
+          f"{run} is a folder of Hugging Face, which holds one model, its "
+          "configuration and no optimizer state: leave out --checkpoint, "
+          "--albert_config_file and --include_optimizer."
         )
       result = hf_checkpoints.read(run, head)
     else:

@@ -70,9 +70,11 @@ def convert(
     _check_tokenizer(checkpoint)
     matched, unexpected = len(checkpoint.carried), checkpoint.unexpected
     results: runs.Results = {}
-    # They are those of the checkpoint that is read by default.
-    if checkpoint.task and checkpoint.folder and not options.get("checkpoint"):
-      results = runs.read_results(checkpoint.folder)
+    if checkpoint.task and checkpoint.folder:
+      # They are those of the checkpoint that is read by default.
+      best = runs.find_prefix(checkpoint.folder)
+      if best == files.absolute(checkpoint.source):
+        results = runs.read_results(checkpoint.folder)
     has_results = bool(results) and target == "official_albert"
     lost = _fit_to(checkpoint, target, has_results)
     original = checkpoint
