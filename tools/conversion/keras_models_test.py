@@ -15,9 +15,8 @@ import subprocess
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from official_albert import checkpoints, modeling
+from official_albert import checkpoints
 from official_albert.testing import toy_models, toy_vocabulary
 from official_albert.tools.conversion import conversion
 
@@ -144,46 +143,6 @@ model.save_to_preset(folder)
 )
 def test_presets_of_keras_hub(settings, tmp_path, peer_python):
   _check(peer_python("keras_hub"), _KERAS_HUB, "none", settings, tmp_path)
-
-
-_SEVERAL_LABELS = """
-import sys
-import keras_hub, numpy as np
-folder, outputs = sys.argv[1:]
-backbone = keras_hub.models.AlbertBackbone(
-  vocabulary_size=97, num_layers=2, num_heads=3, hidden_dim=24,
-  embedding_dim=16, intermediate_dim=40, max_sequence_length=37)
-model = keras_hub.models.AlbertTextClassifier(
-  backbone, 3, preprocessor=None, activation="sigmoid")
-rng = np.random.default_rng(5)
-for v in model.weights:
-  v.assign(v + 0.2 * rng.standard_normal(v.shape).astype(np.float32))
-ids = rng.integers(5, 97, (5, 11), np.int32)
-found = model.predict(dict(
-  token_ids=ids, padding_mask=np.ones_like(ids), segment_ids=0 * ids))
-head = map(np.asarray, model.output_dense.weights)
-np.savez(outputs, ids, found, *head)
-backbone.save_to_preset(folder)
-"""
-
-
-def test_several_labels_in_keras_hub(tmp_path, peer_python):
-  """Its classifier with a sigmoid is ours, with the head put in by hand."""
-  folder, outputs = str(tmp_path / "model"), str(tmp_path / "outputs.npz")
-  command = [peer_python("keras_hub"), "-c", _SEVERAL_LABELS, folder, outputs]
-  keras = {"TF_USE_LEGACY_KERAS": "0", "KERAS_BACKEND": "tensorflow"}
-  subprocess.run(command, check=True, env={**os.environ, **keras})
-  with np.load(outputs) as arrays:
-    ids, expected, kernel, bias = arrays.values()
-  read = checkpoints.read_checkpoint(folder)
-  model = modeling.AlbertForSequenceClassification(read.config, 3)
-  checkpoints.fill(model, read)
-  model.classifier.output_weights.assign(kernel.T)
-  model.classifier.output_bias.assign(bias)
-  logits = model({"input_ids": ids}, training=False)["logits"]
-  found = tf.sigmoid(logits).numpy()
-  np.testing.assert_allclose(found, expected, atol=2e-6)
-  assert np.ptp(found.sum(axis=1)) > 1e-3
 
 
 _MODEL_GARDEN = """
