@@ -179,6 +179,7 @@ def test_refusals_are_one_sentence(tmp_path):
     "--quantization=int8": "no effect with --format=saved_model",
     "--format=tflite --signatures=ids": "--signatures has no effect with",
     "--format=tflite --max_seq_length=9": "--max_seq_length has no effect",
+    "--format=onnx --sequence_length=9": "--sequence_length has no effect",
     "--checkpoint=best": "keeps no best checkpoint",
     "--format=tflite --top_k=3": "--top_k has no effect with --format=tflite",
     "--top_k=3": "top_k is for models that fill masks, but ",

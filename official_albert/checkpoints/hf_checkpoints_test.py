@@ -231,11 +231,7 @@ def test_damaged_weights(folder):
   for part, content in (
     ("the header", path.read_bytes()[:-1]),
     ("the header", b""),
-    ("the header", struct.pack("<Q", 2**60) + b"{}"),
-    ("the header", struct.pack("<Q", 9 * 10**5) + b'{"a":' * 180_000),
-    ("the header", safetensors_file(a=place, b=place)),  # They overlap.
     ("the header", safetensors_file(a=("F32", [2**40], [0, 2**42]))),
-    ("the header", safetensors_file(a=("F32", [2**40, 2**40], [0, 8]))),
     ("the header", safetensors_file(a=place, **many)),
     # Numbers of eight bits.
     (_WORDS, safetensors_file(**{_WORDS: ("F8_E4M3", [8], [0, 8])})),
@@ -371,19 +367,15 @@ def test_settings_without_effect(folder):
     loading.read_checkpoint(str(folder))
 
 
-def test_weights_of_a_larger_encoder_are_refused(tmp_path):
+def test_weights_of_a_larger_encoder_are_refused(folder, tmp_path):
   """Leaving out weights of the encoder would give another model."""
-  source = golden(group="two_groups")
-  hf_checkpoints.write(source, str(tmp_path))
-  for key in ("num_hidden_groups", "inner_group_num"):
-    assert getattr(source.config, key) == 2
-    change_config(tmp_path, **{key: 1})
-    with pytest.raises(ValueError, match="not part of the encoder"):
-      hf_checkpoints.read(str(tmp_path))
-    change_config(tmp_path, **{key: 2})
   extra = "albert.encoder.albert_layer_groups.0.adapter.weight"
-  change(tmp_path, **{extra: np.zeros([3], np.float32)})
+  change(folder, **{extra: np.zeros([3], np.float32)})
   with pytest.raises(ValueError, match=f"{extra}, which is not part of"):
+    hf_checkpoints.read(str(folder))
+  hf_checkpoints.write(golden(group="two_groups"), str(tmp_path))
+  change_config(tmp_path, num_hidden_groups=1)
+  with pytest.raises(ValueError, match="groups.1.* not part of the enc"):
     hf_checkpoints.read(str(tmp_path))
 
 

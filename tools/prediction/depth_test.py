@@ -44,7 +44,6 @@ def folder(tmp_path_factory):
       ("classes", "plain.export", "--signatures=text"),
       ("several", "several.export", "--depth_signatures --signatures=text"),
       ("pretrained", "pretrained.export", "--depth_signatures"),
-      ("classes", "low.export", "--depth_signatures --precision=bfloat16"),
       ("pretrained", "masks.export", "--signatures=text"),
     )
   ]
@@ -70,32 +69,26 @@ def _probabilities(answers):
 
 def test_classes(load):
   model, exported = load("classes"), load("classes.export")
-  each = []
-  for depth in range(1, _DEPTH + 1):
-    wanted = load("classes", num_hidden_layers=depth).classify(_TEXTS)
-    for found in (model, exported):
-      answers = found.classify(_TEXTS, exit_layer=depth)
-      np.testing.assert_allclose(
-        _probabilities(answers), _probabilities(wanted), rtol=0, atol=1e-5
-      )
-      assert {x.exit_layer for x in answers} == {depth}
-    each.append(_probabilities(wanted))
-  assert model.classify(_TEXTS[0]).exit_layer is None
-  reached = np.stack(each).max(-1)
+  wanted = _probabilities(load("classes", num_hidden_layers=2).classify(_TEXTS))
+  highest = wanted.max(-1)
   # Between two of the values, so that a last digit does not decide.
-  threshold = float(np.sort(reached[0])[18:20].mean())
-  is_reached = reached >= threshold
-  layers = np.where(is_reached.any(0), is_reached.argmax(0), _DEPTH - 1)
-  assert len({*layers}) > 1
-  wanted = np.stack(each)[layers, np.arange(len(_TEXTS))]
+  threshold = float(np.sort(highest)[18:20].mean())
+  assert model.classify(_TEXTS[0]).exit_layer is None
   for found in (model, exported):
-    answers = found.classify(_TEXTS, exit_threshold=threshold)
-    assert [x.exit_layer for x in answers] == (1 + layers).tolist()
+    answers = found.classify(_TEXTS, exit_layer=2)
+    assert {x.exit_layer for x in answers} == {2}
     np.testing.assert_allclose(
       _probabilities(answers), wanted, rtol=0, atol=1e-5
     )
+    # Which rows leave, early_exit_test.py compares.
+    answers = found.classify(_TEXTS, exit_threshold=threshold)
+    left = np.array([x.exit_layer for x in answers])
+    assert (left[highest >= threshold] <= 2).all() and len({*left}) > 1
+    np.testing.assert_allclose(
+      _probabilities(answers)[left == 2], wanted[left == 2], rtol=0, atol=1e-5
+    )
     one = found.classify(_TEXTS[5], exit_layer=2, exit_threshold=threshold)
-    assert one.exit_layer == min(2, 1 + layers[5])
+    assert one.exit_layer == min(2, left[5])
 
 
 def test_pairs_and_several_labels(load):
@@ -144,14 +137,6 @@ def test_vectors_and_masks(load):
       load(name, num_hidden_layers=2).embed(_TEXTS[:3]),
       *(0, 1e-5),
     )
-
-
-def test_an_export_in_bfloat16(load):
-  found = load("low.export").classify(_TEXTS, exit_layer=2)
-  wanted = load("classes").classify(_TEXTS, exit_layer=2)
-  np.testing.assert_allclose(
-    _probabilities(found), _probabilities(wanted), atol=0.05
-  )
 
 
 def test_other_exports_have_no_such_signatures(folder):

@@ -93,25 +93,15 @@ _PLAIN = [
   "two engineers from Toronto met Maria Lopez at the old railway station",
   "heavy rain stopped the second match between Brazil and Japan last night",
 ]
-# Punctuation, bare "▁", scripts without spaces, one character in three pieces.
-_OTHERS = [
-  "Berlin's mayor, Anna Lee (born 1961), said: “We're ready.”",
-  "@user check https://example.org/a-b #topic 😀 3.14 U.S.A.",
-  "我在北京 Straße é ﬁ½",
-]
 _PIPELINE = """
 import json, sys, transformers
 _, folder, *texts = sys.argv
-names = {"none": "entity", "first": "entity_group"}
-found = {}
-for name, key in names.items():
-  tag = transformers.pipeline(
-    "token-classification", folder, aggregation_strategy=name, ignore_labels=[]
-  )
-  found[name] = [
-    [(x["start"], x["end"], x[key], float(x["score"])) for x in spans]
-    for spans in tag(texts)
-  ]
+tag = transformers.pipeline(
+  "token-classification", folder, aggregation_strategy="first")
+found = [
+  [(x["start"], x["end"], x["entity_group"], float(x["score"])) for x in spans]
+  for spans in tag(texts)
+]
 print(json.dumps(found))
 """
 
@@ -121,7 +111,7 @@ print(json.dumps(found))
 def test_transformers_tags_the_same(
   version, tmp_path, monkeypatch, peer_python
 ):
-  """Pieces of all texts, and the spans of words that both sides find.
+  """The spans of words that both sides find.
 
   In transformers, a piece has the space before it, words end only at spaces and
   at bare "▁", and the score of a span is the mean of the first pieces of words.
@@ -135,7 +125,7 @@ def test_transformers_tags_the_same(
     return tokenization.open_tokenizer(f"{folder}/tokenizer.model", "", True)
 
   monkeypatch.setattr(toy_runs, "write_tokenizer", copy_released)
-  run, hf, texts = f"{tmp_path}/run", f"{tmp_path}/hf", [*_PLAIN, *_OTHERS]
+  run, hf = f"{tmp_path}/run", f"{tmp_path}/hf"
   model = toy_runs.write_finetuned(run, "token_classification", _LABELS, 40)
   # Otherwise, all pieces have the same tag.
   tokenizer = tokenization.open_tokenizer(f"{run}/tokenizer.model", "", True)
@@ -147,26 +137,12 @@ def test_transformers_tags_the_same(
   training.CheckpointManager(run, 1, model=model).save(2)
   conversion.convert("hf", run, hf, hf_python=python)
   done = subprocess.run(
-    [python, "-c", _PIPELINE, hf, *texts], capture_output=True, text=True
+    [python, "-c", _PIPELINE, hf, *_PLAIN], capture_output=True, text=True
   )
   assert not done.returncode, done.stderr[-2000:]
   found = json.loads(done.stdout.splitlines()[-1])
-  tag = source_lib.open_source(run).module.text_function("tag")[1]
-  ours = {k: x.numpy() for k, x in tag(text=tf.constant(texts)).items()}
-  pieces = zip(*(ours[x] for x in ("starts", "ends", "tags")))
-  for row, (text, theirs) in enumerate(zip(texts, found["none"], strict=True)):
-    starts, ends, tags = (x[: len(theirs)] for x in next(pieces))
-    assert "".join(x.decode() for x in ours["tags"][row, len(theirs) :]) == ""
-    assert [x.decode() for x in tags] == [label for _, _, label, _ in theirs]
-    chances = ours["tag_probabilities"][row, : len(theirs)]
-    np.testing.assert_allclose(chances, [x[3] for x in theirs], atol=1e-5)
-    for start, end, (first, last, *_) in zip(starts, ends, theirs):
-      # Of a bare "▁" in front of a text, transformers has the first character.
-      is_bare = start == end
-      assert end == last or is_bare and last == end + 1
-      assert first == start or text[first:start] == " "
   spans, compared = official_albert.load(run).tag(_PLAIN), 0
-  for text, mine, theirs in zip(_PLAIN, spans, found["first"]):
+  for text, mine, theirs in zip(_PLAIN, spans, found, strict=True):
     entities = [x for x in theirs if x[2] != "O"]
     compared += len(entities)
     assert [(x.start, x.end, x.label) for x in mine] == [
@@ -176,5 +152,5 @@ def test_transformers_tags_the_same(
     np.testing.assert_allclose(
       [x.probability for x in mine], [x[3] for x in entities], atol=1e-5
     )
-  assert compared > 12 and len({tag for row in ours["tags"] for tag in row}) > 4
+  assert compared > 12
   assert any(" " in x.text for row in spans for x in row)
