@@ -145,23 +145,22 @@ def test_damaged_files(folder, tmp_path):
   is_refused("lacks bert/|no variable")
 
 
+# The names of layers in a preset.
 _LAYERS = {
-  "embeddings.word_embeddings": ("reversible_embedding", "token_embedding"),
-  "embeddings.token_type_embeddings": ("embedding", "segment_embedding"),
-  "embeddings.position_embeddings": ("position_embedding",) * 2,
-  "embeddings.LayerNorm": ("layer_normalization", "embeddings_layer_norm"),
-  "encoder.embedding_hidden_mapping_in": ("dense", "embedding_projection"),
-  "pooler": ("dense_1", "pooled_dense"),
-}
-_INNER = {
-  "attention.query": "_self_attention_layer/query_dense query",
-  "attention.key": "_self_attention_layer/key_dense key",
-  "attention.value": "_self_attention_layer/value_dense value",
-  "attention.dense": "_self_attention_layer/output_dense attention_output",
-  "attention.LayerNorm": "_self_attention_layer_norm -",
-  "ffn": "_feedforward_intermediate_dense -",
-  "ffn_output": "_feedforward_output_dense -",
-  "full_layer_layer_norm": "_feedforward_layer_norm -",
+  "embeddings.word_embeddings": "token_embedding",
+  "embeddings.token_type_embeddings": "segment_embedding",
+  "embeddings.position_embeddings": "position_embedding",
+  "embeddings.LayerNorm": "embeddings_layer_norm",
+  "encoder.embedding_hidden_mapping_in": "embedding_projection",
+  "pooler": "pooled_dense",
+  "attention.query": "self_attention_layer/query",
+  "attention.key": "self_attention_layer/key",
+  "attention.value": "self_attention_layer/value",
+  "attention.dense": "self_attention_layer/attention_output",
+  "attention.LayerNorm": "self_attention_layer_norm",
+  "ffn": "feedforward_intermediate_dense",
+  "ffn_output": "feedforward_output_dense",
+  "full_layer_layer_norm": "feedforward_layer_norm",
 }
 
 
@@ -191,29 +190,23 @@ def write_preset(folder, source):
   heads, width = c.num_attention_heads, c.hidden_size
   with h5py.File(folder / "model.weights.h5", "w") as file:
     for name, value in values.items():
-      place, names = name.rsplit(".", 1)[0], {}
-      if place in _LAYERS:
-        path, label = _LAYERS[place]
-        path = f"layers/{path}"
-      else:
-        _, _, group, _, inner, rest = place.split(".", 5)
-        number = int(group) * c.inner_group_num + int(inner)
-        block = f"layers/transformer_encoder_{number}"
-        path, label = _INNER[rest].split()
-        names[block] = f"group_{group}_inner_layer_{inner}"
-        if "/" in path:
-          names[f"{block}/_self_attention_layer"] = "self_attention_layer"
-        path, label = f"{block}/{path}", path[1:] if label == "-" else label
-      is_weight = name.endswith("weight")
-      value = value.T if is_weight and value.ndim == 2 else value
-      value = value.T if place.startswith("embeddings") else value
-      if label in ("query", "key", "value"):
+      place, _, kind = name.rpartition(".")
+      is_weight, layers = kind == "weight", []
+      if place not in _LAYERS:
+        _, _, group, _, inner, place = place.split(".", 5)
+        layers = [f"group_{group}_inner_layer_{inner}"]
+      layers += _LAYERS[place].split("/")
+      is_table = place.endswith("_embeddings")
+      value = value if is_table or not is_weight else value.T
+      if layers[-1] in ("query", "key", "value"):
         value = value.reshape([*value.shape[:-1], heads, width // heads])
-      elif label == "attention_output" and is_weight:
+      elif layers[-1] == "attention_output" and is_weight:
         value = value.reshape([heads, width // heads, width])
+      path = "layers"
+      for layer in layers:  # The paths in the file have no meaning.
+        path += f"/_{layer}"
+        file.require_group(f"{path}/vars").attrs["name"] = layer
       file[f"{path}/vars/{0 if is_weight else 1}"] = value
-      for layer, text in {**names, path: label}.items():
-        file.require_group(f"{layer}/vars").attrs["name"] = text
 
 
 @pytest.mark.parametrize("group", toy_models.GROUPS)
@@ -252,7 +245,7 @@ def test_a_preset_in_bfloat16_is_read_exactly(tmp_path):
   source = golden(head="none")
   write_preset(tmp_path / "preset", source)
   with h5py.File(tmp_path / "preset" / "model.weights.h5", "a") as file:
-    name = "layers/dense_1/vars/1"  # The pooler's bias.
+    name = "layers/_pooled_dense/vars/1"  # The pooler's bias.
     value = file[name][()].astype("bfloat16")
     del file[name]
     file.create_dataset(name, data=value.view("V2")).attrs["dtype"] = "bfloat16"

@@ -109,11 +109,14 @@ def read(path: str, checkpoint: portable.PortableCheckpoint) -> None:
   length = encoder.get("max_seq_length") or checkpoint.max_seq_length or most
   check_number(f"max_seq_length of {path}", length, least=1, whole=True)
   checkpoint.max_seq_length = min(length, most)
-  if checkpoint.tokenizer and encoder.get("do_lower_case"):
-    rules = dataclasses.replace(checkpoint.tokenizer.rules, lower_case=True)
-    checkpoint.tokenizer = dataclasses.replace(
-      checkpoint.tokenizer, rules=rules
-    )
+  tokenizer = checkpoint.tokenizer
+  if tokenizer and encoder.get("do_lower_case"):
+    rules = tokenizer.rules
+    keep = rules.keep_accents
+    if tokenizer.kind == "wordpiece" and not rules.lower_case and keep is None:
+      keep = True  # Their lower case leaves accents.
+    rules = dataclasses.replace(rules, lower_case=True, keep_accents=keep)
+    checkpoint.tokenizer = dataclasses.replace(tokenizer, rules=rules)
   if files.exists(os.path.join(path, _SETFIT_FILE)):
     checkpoint.notes.append(
       f"the head of {path} is model_head.pkl of SetFit, a pickle, and not read."

@@ -174,6 +174,13 @@ def test_texts_are_lower_cased_if_either_file_says_so(folder):
     _change(bert, do_lower_case=of_encoder)
     found = _read(folder).tokenizer.rules.lower_case
     assert found == bool(of_tokenizer or of_encoder)
+  # Their lower case does not strip the accents that a cased WordPiece keeps.
+  (folder / "spiece.model").unlink()
+  pieces = "[PAD] [UNK] [CLS] [SEP] [MASK] a \u00e5".split()
+  (folder / "vocab.txt").write_text("\n".join(pieces), "utf-8")
+  _change(bert, do_lower_case=True)
+  _change(settings, do_lower_case=False)
+  assert _read(folder).tokenizer.open().tokenize("\u00c5 A") == ["\u00e5", "a"]
 
 
 _REFUSED = [
