@@ -134,7 +134,7 @@ _REFUSALS = [
   ((_RUN, "--text=a", "--columns=text=review"), "--columns is for tables"),
   *(
     ((_RUN, "--text=a", f"--output_file=FOLDER/a{ending}"), "name in .tsv for")
-    for ending in (".csv", ".JSON", ".tsv.gz")
+    for ending in (".csv", ".JSON", ".ndjson", ".tsv.gz")
   ),
   (
     (_ENCODER, "--text=no mask"),

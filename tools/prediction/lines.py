@@ -24,7 +24,10 @@ from official_albert.tasks.answer_fields import ERROR
 from official_albert.tasks.registry import NUM_OPTIONS, OPTIONS
 
 STANDARD_OUTPUT = "-"
-_OTHER_FORMATS = (*text_files.ENDINGS, ".csv", ".json", ".parquet", ".xlsx")
+_OTHER_FORMATS = (
+  *text_files.ENDINGS,
+  *(".csv", ".json", ".ndjson", ".parquet", ".xlsx"),
+)
 _CELL = str.maketrans("\t\n\r", "   ")
 
 
@@ -178,7 +181,7 @@ def writer(path: str) -> Iterator[Callable[..., None]]:
   """
   with contextlib.ExitStack() as stack:
     file: TextIO = sys.stdout
-    is_table = path != STANDARD_OUTPUT and not path.endswith(".jsonl")
+    is_table = path != STANDARD_OUTPUT and not path.lower().endswith(".jsonl")
     if path != STANDARD_OUTPUT:
       if path.lower().endswith(_OTHER_FORMATS):
         raise ValueError(

@@ -229,7 +229,7 @@ def test_refused_rows(tmp_path):
   answers = [("0", refused), ("1", {"score": 2.5}), ("2", refused)]
   table = written(tmp_path / "out", answers)
   assert table == "id\tprediction\n0\t\n1\t2.5\n2\t\n"
-  line = written(tmp_path / "out.jsonl", answers).splitlines()[2]
+  line = written(tmp_path / "out.JSONL", answers).splitlines()[2]
   expected = {"id": "2", "prediction": None, "error": "too long."}
   assert json.loads(line) == expected
 
