@@ -67,39 +67,36 @@ def _probabilities(answers):
   return np.array([[*x.probabilities.values()] for x in answers])
 
 
-def test_classes(load):
-  model, exported = load("classes"), load("classes.export")
-  wanted = _probabilities(load("classes", num_hidden_layers=2).classify(_TEXTS))
+def _check(found, wanted):
+  np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-5)
+
+
+def test_classes_and_labels(load):
+  texts = {"classes": [_TEXTS], "pairs": [_TEXTS, _PAIRS], "several": [_TEXTS]}
+  for name in (*texts, "classes.export", "several.export"):
+    run = name.removesuffix(".export")
+    found = load(name).classify(*texts[run], exit_layer=2)
+    wanted = load(run, num_hidden_layers=2).classify(*texts[run])
+    _check(_probabilities(found), _probabilities(wanted))
+    assert [x.label for x in found] == [x.label for x in wanted]
+    assert {x.exit_layer for x in found} == {2}
+
+
+@pytest.mark.parametrize("name", ["classes", "classes.export"])
+def test_a_threshold(load, name):
+  """Which rows leave after which layer, early_exit_test.py compares."""
+  model = load(name)
+  assert model.classify(_TEXTS[0]).exit_layer is None
+  wanted = _probabilities(model.classify(_TEXTS, exit_layer=2))
   highest = wanted.max(-1)
   # Between two of the values, so that a last digit does not decide.
   threshold = float(np.sort(highest)[18:20].mean())
-  assert model.classify(_TEXTS[0]).exit_layer is None
-  for found in (model, exported):
-    answers = found.classify(_TEXTS, exit_layer=2)
-    assert {x.exit_layer for x in answers} == {2}
-    np.testing.assert_allclose(
-      _probabilities(answers), wanted, rtol=0, atol=1e-5
-    )
-    # Which rows leave, early_exit_test.py compares.
-    answers = found.classify(_TEXTS, exit_threshold=threshold)
-    left = np.array([x.exit_layer for x in answers])
-    assert (left[highest >= threshold] <= 2).all() and len({*left}) > 1
-    np.testing.assert_allclose(
-      _probabilities(answers)[left == 2], wanted[left == 2], rtol=0, atol=1e-5
-    )
-    one = found.classify(_TEXTS[5], exit_layer=2, exit_threshold=threshold)
-    assert one.exit_layer == min(2, left[5])
-
-
-def test_pairs_and_several_labels(load):
-  for name, texts in {"pairs": (_TEXTS, _PAIRS), "several": (_TEXTS,)}.items():
-    found = load(name).classify(*texts, exit_layer=2)
-    wanted = load(name, num_hidden_layers=2).classify(*texts)
-    np.testing.assert_allclose(
-      _probabilities(found), _probabilities(wanted), rtol=0, atol=1e-5
-    )
-    assert [x.label for x in found] == [x.label for x in wanted]
-  assert load("several.export").classify("", exit_layer=3).exit_layer == 3
+  answers = model.classify(_TEXTS, exit_threshold=threshold)
+  left = np.array([x.exit_layer for x in answers])
+  assert (left[highest >= threshold] <= 2).all() and len({*left}) > 1
+  _check(_probabilities(answers)[left == 2], wanted[left == 2])
+  one = model.classify(_TEXTS[5], exit_layer=2, exit_threshold=threshold)
+  assert one.exit_layer == min(2, left[5])
 
 
 def test_vectors_and_masks(load):
@@ -107,35 +104,26 @@ def test_vectors_and_masks(load):
     load("pretrained", num_hidden_layers=1 + depth) for depth in range(_DEPTH)
   ]
   for name in ("pretrained", "pretrained.export"):
-    model, each = load(name), []
+    model = load(name)
     for depth, less in enumerate(lesser, 1):
-      each.append(less.fill_mask(_MASKS, 3))
       for pooling in ("pooler", "mean"):
-        np.testing.assert_allclose(
+        _check(
           model.embed(_TEXTS, _PAIRS, pooling, exit_layer=depth),
           less.embed(_TEXTS, _PAIRS, pooling),
-          *(0, 1e-5),
         )
     by_layer = model.fill_mask(_MASKS, 3, by_layer=True)
     one = model.fill_mask(_MASKS[0], 3, by_layer=True)
     assert [x[0][0].token for x in one] == [x[0][0].token for x in by_layer[0]]
-    assert len(one[0][0]) == 3
-    for text in range(2):
-      assert len(by_layer[text]) == _DEPTH
-      for found, wanted in zip(by_layer[text], (x[text] for x in each)):
-        assert len(found) == len(wanted) == 1 + text
-        for pieces, others in zip(found, wanted):
-          assert [x.token for x in pieces] == [x.token for x in others]
-          np.testing.assert_allclose(
-            [x.probability for x in pieces],
-            [x.probability for x in others],
-            *(0, 1e-5),
-          )
+    for text, layers in zip(_MASKS, by_layer, strict=True):
+      for masks, less in zip(layers, lesser, strict=True):
+        found, wanted = (sum(x, []) for x in (masks, less.fill_mask(text, 3)))
+        assert len(found) == 3 * text.count("[MASK]")
+        assert [x.token for x in found] == [x.token for x in wanted]
+        _check(*([x.probability for x in y] for y in (found, wanted)))
   for name in ("squad", "vectors"):
-    np.testing.assert_allclose(
+    _check(
       load(name).embed(_TEXTS[:3], exit_layer=2),
       load(name, num_hidden_layers=2).embed(_TEXTS[:3]),
-      *(0, 1e-5),
     )
 
 
