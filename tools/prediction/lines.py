@@ -150,7 +150,7 @@ def _cells(fields: Mapping[str, Any]) -> list[tuple[str, str]]:
   for name, value in fields.items():
     if name == "probabilities":
       cells += value.items()
-    elif name == "spans":  # A cell has them as JSON.
+    elif name in ("spans", "layers"):  # A cell has them as JSON.
       cells.append((name, json.dumps(value, ensure_ascii=False)))
     elif "probabilities" in fields and isinstance(value, list):
       cells.append((name, ",".join(value)))  # Several labels.

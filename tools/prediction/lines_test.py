@@ -151,6 +151,13 @@ _MASKS = {
   "probabilities": np.float32([[0.5, 0.25], [0, 0], [1, 0]]),
   "mask_positions": np.int32([3, -1, 4]),
 }
+_FILLED = {
+  "prediction": ["sun", "ly"],
+  "masks": [
+    dict(zip(_MASK, (3, ["sun", "sea"], [5, 6], [0.5, 0.25]))),
+    dict(zip(_MASK, (4, ["ly", "s"], [7, 8], [1.0, 0.0]))),
+  ],
+}
 
 
 @pytest.mark.parametrize(
@@ -182,17 +189,12 @@ _MASKS = {
         ],
       },
     ),
+    (_MASKS, "prediction|probability", "sun ly|0.5 1", _FILLED),
     (
-      _MASKS,
-      "prediction|probability",
-      "sun ly|0.5 1",
-      {
-        "prediction": ["sun", "ly"],
-        "masks": [
-          dict(zip(_MASK, (3, ["sun", "sea"], [5, 6], [0.5, 0.25]))),
-          dict(zip(_MASK, (4, ["ly", "s"], [7, 8], [1, 0]))),
-        ],
-      },
+      {name: np.array([x, x]) for name, x in _MASKS.items()},
+      "prediction|layers",
+      f"sun ly|{json.dumps([_FILLED, _FILLED])}",
+      {"prediction": ["sun", "ly"], "layers": [_FILLED, _FILLED]},
     ),
     (
       {"pooled_output": np.float32([0.5, -0.1])},
