@@ -370,7 +370,8 @@ class LoadedModel:
     Raises ValueError if there is none, no tokenizer, or no pooler for vectors.
     """
     self._need_tokenizer()
-    name = signature or self._module.text_signatures[0]
+    names = (*self._module.text_signatures, serving.DEFAULT_SIGNATURE)
+    name = signature or names[0]
     if name.startswith("encode") and not self._module.has_pooler:
       raise ValueError(
         f"{self._path} has no weights of the pooler, which the signature "
@@ -400,8 +401,8 @@ class LoadedModel:
   ) -> engine_lib.Backend:
     if signature not in module.text_signatures:
       raise ValueError(
-        f"{self.about}, which has no signature {signature!r}: it has "
-        f"{', '.join(sorted(module.text_signatures))}."
+        f"{self.about}, which has no signature {signature!r} of texts: it has "
+        f"{', '.join(sorted(module.text_signatures)) or 'none'}."
       )
     name = signature + serving.AT_DEPTH * bool(depth)
     if depth and self._is_export and name not in module.depth_signatures:

@@ -7,7 +7,7 @@ from typing import Any, Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
-from official_albert import serving
+from official_albert import AlbertConfig, serving
 
 # The largest allowed difference of an output, relative to the root mean square
 # of the function's output.
@@ -33,7 +33,7 @@ def concrete_function(
 def compare(
   run: Callable[..., Mapping[str, np.ndarray]],
   concrete: Any,
-  vocab_size: int,
+  config: AlbertConfig,
   quantization: str,
 ) -> None:
   """Raises ValueError if an output differs too much for random ids.
@@ -41,6 +41,7 @@ def compare(
   Outputs of positions are compared at tokens; a file may leave padding out.
   `run` computes the file's outputs for the inputs of `concrete`, <int32>.
   """
+  pieces, last_segment = config.vocab_size, config.type_vocab_size - 1
   specs = concrete.structured_input_signature[1]
   rng = np.random.default_rng(0)
   shape = specs["input_ids"].shape
@@ -50,9 +51,9 @@ def compare(
     ends = rng.integers(2, len(places) + 1, (*shape[:-1], 1))
     mask = places < ends
     features = {
-      "input_ids": rng.integers(min(5, vocab_size - 1), vocab_size, shape),
+      "input_ids": rng.integers(min(5, pieces - 1), pieces, shape),
       "input_mask": mask,
-      "segment_ids": (places >= ends // 2) & mask,
+      "segment_ids": np.minimum((places >= ends // 2) & mask, last_segment),
       "masked_lm_positions": rng.integers(0, ends, shape),
     }
     inputs = {name: features[name].astype(np.int32) for name in specs}

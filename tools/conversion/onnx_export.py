@@ -66,7 +66,7 @@ def write_folder(
 
   length = min(_LENGTH, config.max_position_embeddings)
   concrete = export_check.concrete_function(module, _BATCH, length)
-  export_check.compare(run, concrete, config.vocab_size, quantization)
+  export_check.compare(run, concrete, config, quantization)
   with files.new_folder(export_dir) as folder:
     files.write_bytes(os.path.join(folder, MODEL_FILE), content)
     record = {

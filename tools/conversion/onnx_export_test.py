@@ -111,7 +111,9 @@ def compare(source, session, batch, length, atol):
   if batch == 5:  # Holes, and a sequence without tokens.
     mask[..., 2:4], mask[0] = 0, 0
   features["input_mask"] = mask
-  features["segment_ids"] = mask * (np.arange(length) > tokens // 3)
+  segments = mask * (np.arange(length) > tokens // 3)
+  most = module.config.type_vocab_size - 1
+  features["segment_ids"] = np.minimum(segments, most)
   exact = module.plain_outputs(
     {name: tf.constant(x, tf.int32) for name, x in features.items()}
   )
@@ -133,6 +135,7 @@ def compare(source, session, batch, length, atol):
   [
     ("none", {"sharing": "none", "hidden_act": "linear"}),
     ("none", {"embedding_size": 21, "hidden_act": "tanh"}),
+    ("none", {"type_vocab_size": 1}),
     ("pretraining", {"sharing": "attention", "hidden_act": "relu"}),
     ("pretraining", {"always_project_embedding": True, "embedding_size": 21}),
     ("classification", {"hidden_act": "gelu_erf", "sharing": "ffn"}),

@@ -54,7 +54,7 @@ def write_folder(
     run = tf.lite.Interpreter(model_content=content).get_signature_runner(
       SIGNATURE
     )
-    export_check.compare(run, concrete, module.config.vocab_size, quantization)
+    export_check.compare(run, concrete, module.config, quantization)
   with files.new_folder(export_dir) as folder:
     files.write_bytes(os.path.join(folder, MODEL_FILE), content)
     record = {

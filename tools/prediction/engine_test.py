@@ -25,8 +25,11 @@ def test_refused_exports(tmp_path):
   toy_runs.write_export(str(folder), run, "text")
   model = inference.open_model(str(folder))
   for signature in ("x", "examples"):
-    with pytest.raises(ValueError, match=f"'{signature}': it has classify, se"):
+    with pytest.raises(ValueError, match=f"'{signature}' .* it has classify, "):
       model.backend(signature)
+  toy_runs.write_export(str(tmp_path / "ids"), run, "ids")
+  with pytest.raises(ValueError, match="no signature .* of texts: it has none"):
+    inference.open_model(str(tmp_path / "ids")).backend()
   # TensorFlow has another class of error for each.
   for name, kept in (
     ("variables/variables.data-00000-of-00001", 9),
