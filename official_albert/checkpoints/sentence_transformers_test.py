@@ -147,13 +147,8 @@ def test_folders_of_old_versions(mode, folder, tmp_path):
   old = dict.fromkeys(_NEW, _OLD)
   _write_modules(folder, "Transformer", "Pooling", "Normalize", prefixes=old)
   early = tmp_path / "early"
-  os.makedirs(early)
-  for name in ("modules.json", "1_Pooling"):
-    shutil.move(folder / name, early / name)
   shutil.copytree(folder, early / "0_Transformer")
-  for name in ("modules.json", "1_Pooling"):
-    path = early / name
-    (shutil.copytree if path.is_dir() else shutil.copy)(path, folder / name)
+  shutil.move(early / "0_Transformer" / "1_Pooling", early)
   _write_modules(
     *(early, "Transformer", "Pooling", "Normalize"),
     prefixes=old,

@@ -318,12 +318,3 @@ def test_a_missing_package(tmp_path, package):
   assert done.code == 1
   last = done.err.strip().splitlines()[-1]
   assert f"--format=onnx needs {package}: python -m pip install" in last
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("head", ["classification", "pretraining", "squad2"])
-def test_albert_base_at_its_longest(tmp_path, head):
-  sizes = AlbertConfig.from_preset("albert_base_v2").to_dict()
-  source = make_source(head, **{**sizes, "initializer_range": 0.05})
-  onnx_export.write_folder(source, str(tmp_path / "new"))
-  compare(source, open_file(tmp_path / "new"), 2, 512, 1e-5)
