@@ -267,11 +267,8 @@ class LoadedModel:
     most = self._many_pieces.settings()["top_k"]
     if top_k is None:
       top_k = min(_TOP_K, most)
-    if not (isinstance(top_k, int) and 1 <= top_k <= most):
-      raise ValueError(
-        f"top_k is {top_k}, but must be an integer from 1 to {most}"
-        f"{', the --top_k of the export' * self._is_export}."
-      )
+    name = "top_k" + ", at most the export's --top_k," * self._is_export
+    check_number(name, top_k, least=1, most=most, whole=True)
 
     def pieces(fields: _Fields, unused_cells: _Fields) -> Any:
       if "layers" in fields:

@@ -161,8 +161,8 @@ def test_masks_are_filled_as_by_the_export(both, signatures):
   (nine,), *_ = model.fill_mask(_MASKS, top_k=9)
   assert len(nine) == 9 and nine[:4] == answers[0][0]
   assert model.fill_mask(_MASKS)[0] == [nine[:5]]
-  assert exported.fill_mask(_MASKS, top_k=2)[0] == [nine[:2]]
-  with pytest.raises(ValueError, match="from 1 to 4, the --top_k of the expo"):
+  assert exported.fill_mask(_MASKS, top_k=np.int64(2))[0] == [nine[:2]]
+  with pytest.raises(ValueError, match="--top_k, is 5, but must be from 1"):
     exported.fill_mask(_MASKS, top_k=5)
   with pytest.raises(ValueError, match=r"^texts\[1\]: every text must have a"):
     model.fill_mask(["[MASK]", "none"])
@@ -455,7 +455,7 @@ def test_mistakes_are_one_sentence(both):
       "batch_size is 0, but must be at least 1",
     ),
     (lambda: model.embed(["a", "a \ud800"]), rf"^texts\[1\] {surrogate}"),
-    (lambda: model.fill_mask("[MASK]", 0), "integer from 1 to 47"),
+    (lambda: model.fill_mask("[MASK]", 0), "must be from 1 to 47"),
     (lambda: model.fill_mask("[MASK]", 5.5), "top_k is 5.5, but"),
     (lambda: classes.classify("a", "b"), "leave texts_b out"),
     (lambda: race.choose("a", "b", "cdef"), "options must be lists of 4"),
