@@ -266,6 +266,3 @@ def test_written_folders_say_the_same(folder, tmp_path):
     assert settings["model_max_length"] == 9
     names = {x.name for x in pathlib.Path(new).iterdir() if x.is_dir()}
     assert names == {"1_Pooling", *["2_Normalize"] * pooling.normalize}
-  checkpoint.pooling = modeling.Pooling("pooler")
-  with pytest.raises(ValueError, match="'pooler': --head=none"):
-    checkpoints.WRITERS["hf"](checkpoint, str(new))
