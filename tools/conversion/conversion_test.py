@@ -320,8 +320,8 @@ def test_a_batch_with_different_outputs(tmp_path, monkeypatch):
   report = conversion.convert("hf", path, str(tmp_path / "a"))
   proofs = [report["proofs"][f"{x} of both models for a batch"] for x in names]
   for difference, allowed in proofs:
-    assert difference == 0 and allowed == pytest.approx(8 * 4e-7, rel=0.3)
-  their["factor"] = 1 + 5e-6
+    assert difference == 0 and allowed == pytest.approx(8 * 4e-7, rel=0.5)
+  their["factor"] = 1 + 1e-5
   with pytest.raises(ValueError, match="sequence_output .* differ by .*, more"):
     conversion.convert("hf", path, str(tmp_path / "b"))
   assert not os.path.exists(tmp_path / "b")

@@ -87,14 +87,14 @@ def test_a_threshold(load, name):
   """Which rows leave after which layer, early_exit_test.py compares."""
   model = load(name)
   assert model.classify(_TEXTS[0]).exit_layer is None
-  wanted = _probabilities(model.classify(_TEXTS, exit_layer=2))
+  wanted = _probabilities(model.classify(_TEXTS, exit_layer=1))
   highest = wanted.max(-1)
   # Between two of the values, so that a last digit does not decide.
   threshold = float(np.sort(highest)[18:20].mean())
   answers = model.classify(_TEXTS, exit_threshold=threshold)
   left = np.array([x.exit_layer for x in answers])
-  assert (left[highest >= threshold] <= 2).all() and len({*left}) > 1
-  _check(_probabilities(answers)[left == 2], wanted[left == 2])
+  np.testing.assert_array_equal(left == 1, highest >= threshold)
+  _check(_probabilities(answers)[left == 1], wanted[left == 1])
   one = model.classify(_TEXTS[5], exit_layer=2, exit_threshold=threshold)
   assert one.exit_layer == min(2, left[5])
 
