@@ -18,6 +18,7 @@ import numpy as np
 
 from official_albert import files
 from official_albert.tasks import common
+from official_albert.tasks.common import rows as rows_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -173,7 +174,10 @@ def read_split(
     )
   examples: list[common.TextExample] = []
   skipped: list[int] = []
+  quoted: list[int] = []
   for line, cells in rows:
+    if any(map(rows_lib.has_doubled_marks, cells)):
+      quoted.append(line)
     where = f"{path}, line {line}"
     if len(cells) < len(header):
       # Deviation: the original also skips such a row of the test file, and
@@ -193,6 +197,12 @@ def read_split(
     examples.append(common.TextExample(guid, **values))
   if not examples:
     raise ValueError(f"{path} has a header, but no examples.")
+  if quoted and task.name != "qqp":  # Whose official files are quoted.
+    note(
+      f"warning: {split} of {task.name}: {len(quoted):,} rows are quoted as in "
+      f"CSV, the first in line {quoted[0]}, but quotation marks are characters "
+      "in GLUE: take the official file"
+    )
   if skipped:
     note(
       f"{split} of {task.name}: skipped {len(skipped)} malformed rows, the "

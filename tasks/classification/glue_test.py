@@ -121,6 +121,25 @@ def test_short_rows_of_qqp(tmp_path):
     read(tmp_path, "qqp", "test")
 
 
+def test_rows_that_are_quoted_as_in_csv_are_noted(tmp_path):
+  """As pandas writes them; a text that is a quotation is not."""
+  header = "Quality|#1 ID|#2 ID|#1 String|#2 String"
+  rows = [header, '1|1|2|"Yes."|No "x"', '0|1|2|He.|"The ""x""."']
+  write(tmp_path, "MRPC/dev.tsv", *rows)
+  notes = []
+  found = read(tmp_path, "mrpc", "dev", note=notes.append)
+  assert found[1].text_b == '"The ""x""."'
+  assert "dev of mrpc: 1 rows are quoted" in notes[0] and "line 3" in notes[0]
+  quoted = '7|1|2|"A ""b""?"|C?|0'
+  write(
+    tmp_path,
+    "QQP/dev.tsv",
+    "id|qid1|qid2|question1|question2|is_duplicate",
+    quoted,
+  )
+  assert len(read(tmp_path, "qqp", "dev", note=notes.append)) == len(notes) == 1
+
+
 _WIDE = f"index,{'x,' * 999}label"
 
 

@@ -159,6 +159,11 @@ class MultiLabelTask(task_lib.OwnTask):
         )
       if lacking:
         self.options.note(f"no row of {split} has {files.quote(*lacking)}")
+      if split == "train" and gold.all():
+        raise ValueError(
+          f"{self.sources(split)[0]}: every row of {split} has all labels. If "
+          "its lists are 0 or 1 for each label, write the names instead."
+        )
       is_joined = split == "train" and len(self.label_columns) == 1
       if is_joined and gold.sum(axis=1).max() < 2:
         self.options.note(

@@ -232,6 +232,9 @@ def test_data_without_a_label(tmp_path):
   path = _table(tmp_path, "none.jsonl", ["", ""])
   with pytest.raises(ValueError, match="none.jsonl: no row of dev has a label"):
     _task(tmp_path, dev_file=path).check(["dev"])
+  path = _table(tmp_path, "ones.jsonl", [[1, 0], [0, 1]])
+  with pytest.raises(ValueError, match="every row of train has all labels"):
+    _task(tmp_path, train_file=path).check(["train"])
   path = _table(tmp_path, "numbers.jsonl", [3, [1, 3], 2])
   assert _task(tmp_path, train_file=path).labels == ("1", "2", "3")
 

@@ -264,7 +264,7 @@ def _read_own_tsv(path: str) -> Iterator[tuple[int, list[str]]]:
       is_quoted = any('"' in (x[:1], x[-1:]) for x in cells if x not in whole)
     else:
       is_quoted = width == 1 and cells[0][:1] == '"' and not whole
-    if is_quoted or any(map(_has_doubled_marks, cells)):
+    if is_quoted or any(map(has_doubled_marks, cells)):
       raise ValueError(
         f"{path}, line {number} is quoted as in CSV, but in .tsv a quotation "
         "mark is a character: rename the file to .csv, where tabs may separate "
@@ -282,7 +282,7 @@ def _has_space_before_quotes(cell: str, row: Sequence[str]) -> bool:
   return is_whole and cell in written and quoted not in written
 
 
-def _has_doubled_marks(cell: str) -> bool:
+def has_doubled_marks(cell: str) -> bool:
   """Returns whether a cell is quoted, and has quotation marks, as in CSV."""
   return cell[:1] == cell[-1:] == '"' and '""' in cell[1:-1]
 

@@ -125,6 +125,12 @@ def read_examples(
     with invalid:
       check(example := dataclasses.replace(example, tags=tags))
       found += [example] if example.words else []
+  small = [tag for tag in plain if re.fullmatch("[bieslu]-.+", tag)]
+  if small and not has_entities:
+    note(
+      f"warning: {names}: {files.quote(small[0])} is a tag of one word, "
+      "because only tags with capitals, such as B-, make entities"
+    )
   if changed:
     note(
       f"{names}: tags become BIO with the same entities, such as "

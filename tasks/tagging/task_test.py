@@ -327,13 +327,15 @@ def test_the_training_data_tells_the_scheme_of_dev_data(make, tmp_path):
   assert found.tags == ("B-ENTITY",)
 
 
-def test_what_is_not_scored_is_said(make, tmp_path):
+def test_what_is_not_scored_or_no_entity_is_said(make, tmp_path):
   path = tmp_path / "b.jsonl"
   rows = [{"tokens": ["the"], "tags": ["O"]}, {"tokens": ["sea"], "tags": None}]
   path.write_text("".join(json.dumps(row) + "\n" for row in rows))
   task = make(test_file=str(path))
   assert len(task.examples("test")) == 2 and not task.is_labeled("test")
   assert "not scored: only 1 of its 2 examples" in _NOTES[-1]
+  read(tmp_path, "c.conll", "the o\nsea b-sea\n")
+  assert "'b-sea' is a tag of one word" in _NOTES[-1]
 
 
 def test_records_and_losses_by_hand(make):
