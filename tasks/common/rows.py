@@ -29,7 +29,7 @@ from typing import (
   Union,
 )
 
-from typing_extensions import TypedDict
+from typing_extensions import NotRequired, TypedDict
 
 from official_albert import files, text_files
 
@@ -143,6 +143,8 @@ class _DataFile(TypedDict):
 
 class _State(TypedDict):
   _data_files: list[_DataFile]
+  # Of early versions: the rows that are chosen, and their order.
+  _indices_data_files: NotRequired[Optional[list[Any]]]
 
 
 def read_lines(path: str, strict: bool = True) -> Iterator[tuple[int, str]]:
@@ -314,6 +316,11 @@ def _files_of(folder: str) -> list[str]:
       f"Hugging Face datasets writes: name files, or {folder}/*.parquet."
     )
   state = files.read_json(path, _State, "save the data set again")
+  if state.get("_indices_data_files"):
+    raise ValueError(
+      f"{path} names _indices_data_files, as early versions of datasets write: "
+      "save the data set again after its `flatten_indices`."
+    )
   return [os.path.join(folder, x["filename"]) for x in state["_data_files"]]
 
 

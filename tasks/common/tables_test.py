@@ -126,6 +126,10 @@ def test_lists_globs_and_folders(tmp_path):
     "data-1.arrow, row 1",
     "data-0.arrow, row 1",
   ]
+  state = {"_data_files": [], "_indices_data_files": [{"filename": "i.arrow"}]}
+  (tmp_path / "train" / "state.json").write_text(json.dumps(state))
+  with pytest.raises(ValueError, match="names _indices_data_files"):
+    read("train")
   (tmp_path / "dataset_dict.json").write_text('{"splits": ["train"]}')
   with pytest.raises(ValueError, match=f"several splits.*{folder}"):
     read("")
