@@ -174,6 +174,24 @@ def test_several_devices_equal_one(device, folder, reference, tmp_path):
   check_like(reference, tmp_path, found, _RTOL)
 
 
+def test_losses_with_fused_attention_are_those_of_plain(
+  device, folder, tmp_path
+):
+  steps, tail = 200, 20
+  found = [
+    train(
+      *(device, folder, tmp_path / kind, f"--attention={kind}"),
+      *("--precision=mixed_bfloat16", f"--num_train_steps={steps}"),
+    )[0]
+    for kind in ("plain", "fused")
+  ]
+  assert len(found[0]) == steps and found[0][-1] < 0.9 * found[0][0]
+  # Rounding grows with the steps.
+  np.testing.assert_allclose(found[1][:tail], found[0][:tail], rtol=_HALF_RTOL)
+  ends = [np.mean(losses[-tail:]) for losses in found]
+  np.testing.assert_allclose(ends[1], ends[0], rtol=2 * _HALF_RTOL)
+
+
 def attention_layer(heads, precision):
   """Returns a layer whose output is that of attention, not its input."""
   config = toy_models.config(

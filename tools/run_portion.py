@@ -75,16 +75,22 @@ _PART_MEGABYTES = flags.DEFINE_integer(
 _PRETRAINING_FLAGS = flags.DEFINE_string(
   "pretraining_flags", "", "More flags of tools.run_pretraining."
 )
+_DOWNSTREAM_FLAGS = flags.DEFINE_multi_string(
+  "downstream_flags",
+  [],
+  "Flags of tools.run_finetuning, for which the finished run is fine-tuned: "
+  "'--task=sst2 --data_dir=glue --seeds=3'; may be repeated.",
+)
 _REPORT_SHARE = 0.01  # Of the documents.
 _MEASURED_STEPS = 60  # Of each phase, in loops of ten.
 
 
-def parse(text: str) -> dict[str, Any]:
-  """Returns the values of --pretraining_flags by name; None has no "="."""
+def parse(name: str, text: str) -> dict[str, Any]:
+  """Returns the values of the flags in --NAME, by name; None has no "="."""
   try:
     words = [x.lstrip("-").partition("=") for x in shlex.split(text)]
   except ValueError as error:
-    raise ValueError(f"--pretraining_flags: {error}.") from error
+    raise ValueError(f"--{name}: {error}.") from error
   return {key: value if equals else None for key, equals, value in words}
 
 
@@ -131,7 +137,14 @@ class Run:
 
   def __init__(self):
     self.recipe = recipe = recipes.get_recipe(_RECIPE.value)
-    self.given = parse(_PRETRAINING_FLAGS.value)
+    self.given = parse("pretraining_flags", _PRETRAINING_FLAGS.value)
+    texts = _DOWNSTREAM_FLAGS.value
+    self.downstream = [parse("downstream_flags", text) for text in texts]
+    tasks = [more.get("task") for more in self.downstream]
+    if not all(tasks) or len({*tasks}) < len(tasks):
+      raise ValueError(
+        "each --downstream_flags needs a --task=NAME of its own."
+      )
     self.folder = files.absolute(_OUTPUT_DIR.value)
     self.text, self.run, self.carry, self.measurement = (
       os.path.join(self.folder, name)
@@ -296,6 +309,15 @@ class Run:
       **{k: x for k, x in self.given.items() if k in shape},
     }
     command_line.run_step("run_pretraining", given)
+    done, downstream = step == sum(self.steps), {}
+    for more in self.downstream if done else ():
+      folder = os.path.join(self.folder, "downstream", more["task"])
+      own = {"init_checkpoint": self.run, "output_dir": folder}
+      command_line.run_step("run_finetuning", {**more, **own})
+      path = os.path.join(folder, runs.SUMMARY_FILE)
+      advice = "remove its folder"
+      summary = files.read_json(path, dict[str, Any], advice)
+      downstream[more["task"]] = summary["splits"]
     tokens, minutes = self.cost()
     now = datetime.datetime.now(datetime.timezone.utc)
     return {
@@ -314,6 +336,7 @@ class Run:
       "minutes": round(minutes, 3),
       "tuning": run_logs.read_metrics(self.run, "eval")[-1],
       "report": files.read_json(results, dict[str, Any], "remove it"),
+      "downstream": downstream,
     }
 
 

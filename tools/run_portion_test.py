@@ -136,6 +136,7 @@ def test_refusals_are_one_sentence(tmp_path):
     ([*given, out, "--pretraining_flags=--phase_steps=x"], "phase_steps must"),
     ([*given, out, f"--log_file={tmp_path}/no/a.jsonl"], "there is no folder"),
     ([*given, out, "--pretraining_flags='x"], "pretraining_flags: No closing"),
+    ([*given, out, "--downstream_flags=--task sst2"], "needs a --task=NAME"),
   )
   many_commands.check_refusals("run_portion", cases)
   (tmp_path / "a.txt").write_text("One.\nTwo.\n")
@@ -160,6 +161,8 @@ def test_portions_on_other_machines_end_with_the_same_bits(tmp_path):
     "--steps_per_loop=1 --eval_steps=1 --save_checkpoints_steps=30 "
     "--eval_batch_size=8 --precision=float32 --noinit_word_vectors"
   )
+  glue = tmp_path / "glue"
+  toy_data.write_glue(str(glue), ["mrpc"], train=40)
 
   def run(folder, *more):
     done = many_commands.start(
@@ -171,9 +174,12 @@ def test_portions_on_other_machines_end_with_the_same_bits(tmp_path):
     assert done.code == 0, done.err
     return json.loads((folder / "log.jsonl").read_text().splitlines()[-1])
 
-  whole = run(tmp_path / "0")
+  task = f"--task=mrpc --data_dir={glue} --num_train_steps=4 --nodo_predict"
+  task += " --max_seq_length=64"
+  whole = run(tmp_path / "0", f"--downstream_flags={task}")
   assert whole["step"] == 210
   assert whole["tokens"] == 140 * 8 * 64 + 70 * 4 * 128
+  assert {*whole["downstream"]} == {"mrpc"}
   assert whole["report"]["masked_lm_loss"] > 0 < whole["minutes"]
   steps = []
   for portion in range(1, 20):
