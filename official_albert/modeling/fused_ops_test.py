@@ -222,6 +222,16 @@ def test_no_scores_outlive_the_programs_of_attention():
   assert get(stage="optimized_hlo").count(" exponential(") == 2
 
 
+def test_attention_is_one_program_where_xla_compiles():
+  assert not attention_program.attention_is_one_program()
+  with attention_program.attention_as("compiled"):
+    assert attention_program.attention_is_one_program()
+    with fused_ops.without_compilation():
+      assert not attention_program.attention_is_one_program()
+    with fused_ops.plain_operations_only():
+      assert not attention_program.attention_is_one_program()
+
+
 @compiled_or_not
 def test_bfloat16_probabilities_are_summed_in_float32(compiled):
   """A sum of 600 terms in bfloat16 would be wrong by 10%.
