@@ -114,12 +114,16 @@ def test_encode_batch_equals_encode(tokenizer):
 
 
 def test_special_pieces_and_word_starts(model_file, tokenizer):
+  pieces = [tokenizer.id_to_piece(i) for i in range(tokenizer.vocab_size)]
+  assert pieces[:5] == ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"]
   names = ("pad_id", "unk_id", "cls_id", "sep_id", "mask_id")
   assert [getattr(tokenizer, name) for name in names] == [0, 1, 2, 3, 4]
+  assert tokenizer.special_ids == {0, 1, 2, 3, 4}
   ids = tokenizer.encode("zebras")
   assert tokenizer.decode([2, *np.array(ids), 4, 3, 0]) == "zebras"
   table = tokenizer.word_start_table
   assert table.dtype == np.bool_
+  assert table.tolist() == [tokenization.starts_word(p) for p in pieces]
   assert table[:5].tolist() == [True, True, False, False, False]
   cased = tokenization.SentencePieceTokenizer(model_file, lower_case=False)
   assert cased.unk_id in cased.encode("The Harbour")
@@ -162,18 +166,31 @@ def _set_unknown(model):
 @pytest.mark.parametrize(
   "change",
   [
-    lambda content: _changed(_set_type(9, "BYTE"), content),
+    lambda model: setattr(model.pieces[9], "piece", model.pieces[10].piece),
+    lambda model: setattr(model.pieces[9], "piece", ""),
+    lambda model: setattr(model.pieces[9], "score", float("nan")),
+    _set_type(9, "BYTE"),
+    lambda model: setattr(model.trainer_spec, "byte_fallback", True),
+    lambda model: setattr(
+      model.normalizer_spec,
+      "precompiled_charsmap",
+      b"\0\4\0\0" + b"\xff" * 2048,
+    ),
     lambda content: content.replace("\u2581the".encode(), b"\xed\xa0\x80the"),
     lambda content: content[:-9],
     lambda content: b"",
     lambda content: b"<pad>\t0\n",
   ],
+  ids="twice empty nan byte bytes rules utf_8 cut nothing text".split(),
 )
-def test_damaged_models_are_refused(change, tmp_path, model_file):
+def test_damaged_models_are_refused(change, request, tmp_path, model_file):
+  content = model_file.read_bytes()
+  of_bytes = ("utf_8", "cut", "nothing", "text")
+  is_raw = request.node.callspec.id in of_bytes
   path = tmp_path / "damaged.model"
   with pytest.raises(FileNotFoundError, match="tools.train_vocabulary"):
     tokenization.SentencePieceTokenizer(path)
-  path.write_bytes(change(model_file.read_bytes()))
+  path.write_bytes(change(content) if is_raw else _changed(change, content))
   with pytest.raises(ValueError, match=f"'{path}' .* is not a SentencePiece"):
     tokenization.SentencePieceTokenizer(str(path))
 

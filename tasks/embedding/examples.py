@@ -10,7 +10,7 @@ The columns of a file say which it is; the files of a task may differ.
 from __future__ import annotations
 
 import dataclasses
-from typing import Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from official_albert.config import Pooling
 from official_albert.settings import setting
@@ -65,3 +65,20 @@ def form_of(path: str, columns: Mapping[str, str]) -> str:
   if "label" in columns:
     return SCORES
   return TRIPLETS if "text_c" in columns else PAIRS
+
+
+def check_varied(path: str, form: str, examples: Sequence[Example]) -> None:
+  """Raises ValueError if the loss of all training rows would be 0."""
+  values: dict[str, Callable[[Any], Any]] = {
+    "score": lambda example: example.label,
+    "text": lambda example: example.texts[0],
+    "second text": lambda example: example.texts[1],
+  }
+  compared = {SCORES: ["score"], PAIRS: ["text", "second text"], TRIPLETS: []}
+  for name in compared[form]:
+    first = values[name](examples[0])
+    if all(values[name](example) == first for example in examples):
+      raise ValueError(
+        f"{path}: all {len(examples):,} rows have the {name} {first!r:.60}, "
+        "but training compares rows: give rows that differ."
+      )

@@ -100,12 +100,8 @@ class EmbeddingTask(own_files.OwnFiles):
       score if form == SCORES else None,
       kind=examples_lib.Example,
     )
-    scores = {example.label for example in examples}
-    if split == "train" and form == SCORES and len(scores) == 1:
-      raise ValueError(
-        f"{path}: all {len(examples):,} rows have the score {scores.pop():g}, "
-        "but training compares rows: give rows that differ."
-      )
+    if split == "train" and examples:
+      examples_lib.check_varied(path, form, examples)
     return examples
 
   def check(self, splits: Sequence[str]) -> None:

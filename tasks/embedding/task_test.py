@@ -182,9 +182,18 @@ def test_bad_tables_are_refused(make, lines, message):
     make("bad").examples("train")
 
 
-def test_training_needs_scores_that_differ(make):
-  _TABLES["same"] = [f"{_PAIR}\tlabel", "x\ty\t1", "z\tx\t1"]
-  with pytest.raises(ValueError, match="all 2 rows have the score 1, but"):
+@pytest.mark.parametrize(
+  "lines, message",
+  [
+    ([f"{_PAIR}\tlabel", "x\ty\t1", "z\tx\t1"], "2 rows have the score 1.0"),
+    ([_PAIR, "x\ty", "x\tz"], "all 2 rows have the text 'x'"),
+    ([_PAIR, "x\ty", "z\ty"], "all 2 rows have the second text 'y'"),
+    ([_PAIR, "x\ty"], "all 1 rows have the text 'x'"),
+  ],
+)
+def test_training_needs_rows_that_differ(make, lines, message):
+  _TABLES["same"] = lines
+  with pytest.raises(ValueError, match=message):
     make("same", "same").check(["train", "dev"])
   make("triplets", "same").check(["train", "dev"])
 

@@ -6,6 +6,7 @@ import concurrent.futures
 import dataclasses
 import json
 import shutil
+import tarfile
 import warnings
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 import official_albert as albert
-from official_albert import checkpoints, files, tokenization
+from official_albert import checkpoints, files, runs, tokenization
 from official_albert.tools.testing import toy_data, toy_runs
 
 _LABELS = ("bad", "good", "so so")
@@ -327,6 +328,24 @@ def test_methods_share_one_copy_of_the_weights(folder):
     )
   )
   assert encoder <= whole
+
+
+def test_formats_of_a_pretrained_model(folder, tmp_path):
+  """All are asked without a copy in the format of this package."""
+  run = str(folder / "pretrained")
+  read = checkpoints.read_checkpoint(run)
+  prefix = runs.find_prefix(run)
+  (tmp_path / "tf1").mkdir()
+  checkpoints.WRITERS["tf1"](read, str(tmp_path / "tf1"))
+  with tarfile.open(tmp_path / "tf1.tar.gz", "w:gz") as archive:
+    archive.add(tmp_path / "tf1", "tf1")
+  expected = albert.load(run).fill_mask(_MASKS)
+  for path in (prefix, tmp_path / "tf1.tar.gz"):
+    model = albert.load(path)
+    assert model.methods == ("embed", "fill_mask", "sentence_order")
+    assert model.fill_mask(_MASKS) == expected, path
+  shorter = albert.load(run, max_seq_length=9)
+  assert len(shorter.fill_mask("[MASK]" * 20)) == 7
 
 
 def test_heads_that_another_format_lacks(folder, tmp_path):
