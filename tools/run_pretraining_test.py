@@ -115,6 +115,12 @@ def test_killed_and_resumed_equals_uninterrupted(folder, tmp_path, arguments):
   assert done.err.count("\n") == warned
   assert "initializing the weights from scratch ..." in done.out
   assert "step 40/40" in done.out and "tokens/s" in done.out
+  # As if it had been killed while it wrote its first checkpoint.
+  killed.mkdir()
+  for name in ("run.json", "albert_config.json", "tokenizer.model"):
+    shutil.copy(whole / name, killed)
+  (killed / "model.ckpt-8.index").touch()
+  (killed / "model.ckpt-8_temp").mkdir()
   kill_at(24, folder, killed, *arguments)
   resumed = run(folder, killed, *arguments)
   # From 16, if TensorFlow had not finished the checkpoint of step 24.

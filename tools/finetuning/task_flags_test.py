@@ -8,8 +8,11 @@ import shutil
 
 import pytest
 
-from official_albert.tools.cli.flags_test import check_refusals, evaluate
 from official_albert.tools.testing import toy_data, toy_runs
+from official_albert.tools.testing.many_commands import (
+  check_flags,
+  evaluate_flags,
+)
 
 _FINETUNING = """
 from official_albert.tools import run_finetuning
@@ -31,7 +34,7 @@ def test_finetuning_settings(tmp_path):
   own = [f"--train_file={table}", "--text_column=review", "--label_column=mood"]
   toy_data.write_glue(str(tmp_path), ["cola"], train=50)
   case = ("text_classification", 768)
-  mnli, race, squad, qqp, small, rate, biased, *by_epochs = evaluate(
+  mnli, race, squad, qqp, small, rate, biased, *by_epochs = evaluate_flags(
     _FINETUNING,
     (("mnli", 768), [_GLUE]),
     (("race_v2", 768), [_GLUE]),
@@ -128,7 +131,7 @@ def test_flags_of_the_data():
     "dev_share": 0.25,
   }
   own = ("text_classification", run, None, False)
-  found = evaluate(
+  found = evaluate_flags(
     _TASKS,
     (
       ("squad_v2", {"doc_stride": 5, "n_best_size": 3}, 0.5, False),
@@ -179,7 +182,7 @@ def test_flags_of_other_tasks_are_refused():
       "dev_share is -1.0, but must be from 0 to 1",
     ),
   )
-  check_refusals(
+  check_flags(
     _TASKS, *[((x, None, None, False), line, text) for x, line, text in cases]
   )
 
@@ -196,7 +199,7 @@ def answer(_):
 
 
 def find(*cases):
-  return evaluate(
+  return evaluate_flags(
     _ENCODER,
     *[("", [f"--init_checkpoint={path}", *more]) for path, *more in cases],
   )

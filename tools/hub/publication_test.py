@@ -60,6 +60,8 @@ def test_folders_metadata_and_assets(run, published):
       *("assets", "fingerprint.pb", "model-instance-metadata.json"),
       *("saved_model.pb", "variables"),
     ]
+    text = (folder / "model-instance-metadata.json").read_text()
+    assert json.loads(text)["instanceSlug"] == instance
     assets = ["albert_config.json", "tokenizer.model"]
     found = sorted(os.listdir(folder / "assets"))
     assert found == sorted([*assets, "run.json"])
@@ -249,6 +251,10 @@ def test_two_handles_are_all_that_changes(published, tmp_path, monkeypatch):
     path.with_name("1.complete").touch()
     handles.append(kagglehub.model_download(f"{name}/1"))
     assert handles[-1] == str(path)
+  checkpoint = checkpoints.read_checkpoint(
+    "kaggle://my-team/albert-toy/tensorFlow2/encoder/1"
+  )
+  assert len(checkpoint.carried) > _WEIGHTS
   text_input = tf.keras.layers.Input(shape=(), dtype=tf.string, name="text")
   preprocessor = hub.KerasLayer(handles[0], name="preprocessing")
   encoder = hub.KerasLayer(handles[1], trainable=True, name="encoder")

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import importlib
 import io
+import json
 import multiprocessing
 import os
 import pathlib
@@ -21,6 +23,7 @@ import tempfile
 import traceback
 from typing import Any, Mapping, NamedTuple, Optional, Sequence
 
+from absl import flags
 from absl.testing import flagsaver
 
 from official_albert.tools.cli import command_line
@@ -137,3 +140,39 @@ def run_here(program, arguments: Sequence[str]) -> Result:
   finally:
     flagsaver.restore_flag_values(saved)
   return Result(code, out.getvalue(), err.getvalue())
+
+
+def evaluate_flags(setup, *cases):
+  """Returns `answer(x)`, or the error, for each case (x, flags).
+
+  `setup` defines `answer` in a process of its own, where TensorFlow is loaded:
+  flags are global.
+  """
+  receiver, sender = SERVER.Pipe(duplex=False)
+  arguments = sender, setup, json.dumps(cases)
+  process = SERVER.Process(target=_evaluate_flags, args=arguments)
+  process.start()
+  sender.close()
+  found = receiver.recv()
+  process.join()
+  return json.loads(found)
+
+
+def _evaluate_flags(sender, setup, cases):
+  names, found = {"dataclasses": dataclasses, "flags": flags}, []
+  exec(setup, names)
+  for x, line in json.loads(cases):
+    with flagsaver.flagsaver():
+      try:
+        flags.FLAGS(["program", *line])
+        found.append(names["answer"](x))
+      except (ValueError, OSError, flags.Error) as error:
+        found.append(str(error))
+  sender.send(json.dumps(found))
+
+
+def check_flags(setup, *cases):
+  """Checks the messages of cases (x, flags, message)."""
+  found = evaluate_flags(setup, *[(x, line) for x, line, _ in cases])
+  for error, (_, line, message) in zip(found, cases):
+    assert message in error, line
