@@ -37,6 +37,7 @@ def read_dataset(
   split: str,
   batch_size: int,
   *,
+  manifest: Optional[schemas.Manifest] = None,
   training: bool = True,
   seed: int = 0,
   start_example: int = 0,
@@ -59,18 +60,18 @@ def read_dataset(
   >>> batch["input_ids"].shape, batch["masked_lm_ids"].shape
   (TensorShape([3, 64]), TensorShape([3, 4]))
 
-  `transform` is called with the features of a batch and the position <int64>[]
-  of its first example in the stream over all epochs; it returns the batch to
-  yield. `context` is one of several input pipelines: batches are assigned to
-  the replicas in turn, and each pipeline yields those of its own, consecutive
-  ones.
+  `manifest` is that of the folder, if its shards have been checked. `transform`
+  is called with the features of a batch and the position <int64>[] of its first
+  example in the stream over all epochs; it returns the batch to yield.
+  `context` is one of several input pipelines: batches are assigned to the
+  replicas in turn, and each pipeline yields those of its own, consecutive ones.
 
   Returns:
     Dataset of dicts with static shapes: each feature of the schema, or of
     `transform`, <int32>[B, ...] or <float32>[B, ...], and `example_weight`
     <float32>[B].
   """
-  manifest = open_split(directory, split)
+  manifest = open_split(directory, split, manifest)
   shards = manifest.split(split).shards
   serialized = read_serialized(directory, shards, training, seed, start_example)
 
@@ -84,13 +85,16 @@ def read_dataset(
   return finish(batches, read_batch, training, context)
 
 
-def open_split(directory: str, split: str) -> schemas.Manifest:
-  """Returns the manifest of a folder; checks the shards of the split."""
-  manifest = schemas.read_manifest(directory)
+def open_split(
+  directory: str, split: str, checked: Optional[schemas.Manifest] = None
+) -> schemas.Manifest:
+  """Returns the manifest; checks the shards, unless it is `checked`."""
+  manifest = checked or schemas.read_manifest(directory)
   described = manifest.split(split)
   if not described.records:
     raise ValueError(f"the {split!r} split of {directory} has no records.")
-  check_shards(directory, described)
+  if not checked:
+    check_shards(directory, described)
   return manifest
 
 

@@ -25,7 +25,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse import linalg
 
-from official_albert import modeling
+from official_albert import modeling, tfrecords
 from official_albert.tasks.pretraining import record_rules
 from official_albert.tfrecords import reader
 
@@ -108,28 +108,34 @@ def attend_to_neighbors(model: modeling.AlbertModel) -> None:
         layer.kernel.assign(kernel)
 
 
-def embed_from_text(model: modeling.AlbertModel, input_dir: str) -> None:
+def embed_from_text(
+  model: modeling.AlbertModel, input_dir: str, manifest: tfrecords.Manifest
+) -> None:
   """Replaces the word embeddings of tokens that occur in the text.
 
   `input_dir` is a folder of pretraining records, with masks or without them.
   """
   config, table = model.config, model.embedding.word_embeddings
-  counts = count_pairs(input_dir, config.vocab_size)
+  counts = count_pairs(input_dir, manifest)
   vectors = word_vectors(counts, config.embedding_size)
   vectors *= config.initializer_range
   table.assign(np.where(vectors.any(axis=1, keepdims=True), vectors, table))
 
 
-def count_pairs(input_dir: str, size: int) -> sparse.csr_matrix:
-  """Counts pairs of V = `size` tokens within 4 positions, each 1 / distance.
+def count_pairs(
+  input_dir: str, manifest: tfrecords.Manifest
+) -> sparse.csr_matrix:
+  """Counts pairs of tokens within 4 positions, each 1 / distance.
 
   Returns:
     A symmetric matrix <float64>[V, V].
   """
+  size = manifest.tokenizer.vocab_size
   total = sparse.csr_matrix((size, size))
   tokens = 0
-  dataset = reader.read_dataset(input_dir, "train", _BATCH, training=False)
-  for batch in dataset.as_numpy_iterator():
+  for batch in reader.read_dataset(
+    input_dir, "train", _BATCH, manifest=manifest, training=False
+  ).as_numpy_iterator():
     real = batch["input_mask"] * batch["example_weight"][:, None] > 0
     ids = batch["input_ids"]
     if "masked_lm_ids" in batch:

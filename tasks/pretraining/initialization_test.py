@@ -88,13 +88,14 @@ def test_pairs_are_counted_in_the_text_without_masks(
 ):
   folder = str(request.getfixturevalue(name)[0])
   monkeypatch.setattr(initialization, "_BATCH", 7)
-  size = tfrecords.read_manifest(folder).tokenizer.vocab_size
+  manifest = tfrecords.read_manifest(folder)
+  size = manifest.tokenizer.vocab_size
   expected = _counts(folder, size)
   assert expected.sum() > 1000 and not expected[4].any()  # No [MASK].
-  counts = initialization.count_pairs(folder, size).toarray()
+  counts = initialization.count_pairs(folder, manifest).toarray()
   np.testing.assert_allclose(counts, expected, rtol=1e-12)
   monkeypatch.setattr(initialization, "_TOKENS", 100)
-  fewer = initialization.count_pairs(folder, size).toarray()
+  fewer = initialization.count_pairs(folder, manifest).toarray()
   assert 0 < fewer.sum() < expected.sum() / 2
 
 

@@ -127,7 +127,9 @@ class PretrainingTask:
     if self._init_neighbor_attention:
       initialization.attend_to_neighbors(model.albert)
     if self._init_word_vectors:
-      initialization.embed_from_text(model.albert, self.input_dir)
+      initialization.embed_from_text(
+        model.albert, self.input_dir, self.manifest
+      )
 
   def train_dataset(
     self,
@@ -140,6 +142,7 @@ class PretrainingTask:
       self.input_dir,
       "train",
       batch_size,
+      manifest=self.manifest,
       seed=self._seed,
       start_example=start_example,
       transform=self._mask_train,
@@ -152,6 +155,7 @@ class PretrainingTask:
       self.eval_dir,
       self._eval_split,
       batch_size,
+      manifest=self._eval_manifest,
       training=False,
       transform=self._mask_heldout,
     )

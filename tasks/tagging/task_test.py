@@ -228,7 +228,11 @@ def _spans(*spans):
     ("a.jsonl", "\n", "has no rows"),
     ("a.conllu", "1 a\n", "line 1: there is no other column 'label'"),
     ("a.jsonl", '{"tokens": ["a"], "tags": ["\\udcff"]}', "lone surrogate"),
-    ("a.jsonl", '{"tokens": ["a"], "tags": ["O"], "id": [1]}', "'id' must be"),
+    (
+      "a.jsonl",
+      '{"tokens": ["a"], "tags": ["O"], "id": [1]}',
+      "'id' must be te",
+    ),
     ("a.conll", "a B-x\nb y\nc O\n", "tags 'y' without B- or I-, and 'B-x'"),
     ("a.conll", "a B_x\nb I_x\nc O\n", "tags 'B_x', 'I_x': write the scheme"),
     ("a.conll", "a x-B\nb x-I\nc O\n", "tags 'x-B', 'x-I': write the scheme"),
@@ -244,7 +248,11 @@ def _spans(*spans):
     ("a.conll", "0 a B-x\n1 b O\n", "column 1 numbers .*--text_column=2"),
     ("a.csv", "a,b\n", "CoNLL"),
     ("a.jsonl", '{"tokens": ["a"], "tags": [3]}', "names of numbers"),
-    ("a.jsonl", '{"tokens": ["a"], "tags": []}', "number of tags .*0 instead"),
+    (
+      "a.jsonl",
+      '{"tokens": ["a"], "tags": []}',
+      "number of tags .*0 instead of 1",
+    ),
     ("a.jsonl", '{"tokens": [""], "tags": ["O"]}', "none empty"),
     ("a.jsonl", '{"text": "a", "spans": "x"}', "'spans' must be a list"),
     ("a.jsonl", '{"text": "\\ud800 a", "spans": []}', "lone surrogate"),
@@ -255,7 +263,11 @@ def _spans(*spans):
     ("a.jsonl", _spans([0, 3, ""]), "must have a label"),
     ("a.jsonl", _spans([3, 4, "x"]), "has no word"),
     ("a.jsonl", _spans({"start": 0, "end": 3}), "must have a label"),
-    ("a.jsonl", '{"tokens": [], "tags": [], "answer": "reject"}', "of Prodigy"),
+    (
+      "a.jsonl",
+      '{"text": "a", "spans": [[0, 1, "x"]], "answer": "reject"}',
+      "line 1 has the answer 'reject', as of Prodigy",
+    ),
     (
       "a.jsonl",
       _spans({"start": 4, "end": 6, "label": "x", "text": "two"}),
