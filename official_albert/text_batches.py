@@ -47,9 +47,11 @@ def read_dataset(
     raise ValueError(
       "the Dataset is endless: leave repeat() out, and give epochs."
     )
-  # The shapes of a generator may be unknown.
-  first = dataset.take(1).as_numpy_iterator()
-  if any(np.ndim(tf.nest.flatten(x)[0]) == 0 for x in first):
+  rank = tf.nest.flatten(dataset.element_spec)[0].shape.rank
+  if rank is None:  # A generator without shapes.
+    first = dataset.take(1).as_numpy_iterator()
+    rank = max((np.ndim(tf.nest.flatten(x)[0]) for x in first), default=1)
+  if rank == 0:
     dataset = dataset.batch(batch_size)
   parts = [*dataset.as_numpy_iterator()]
   if not parts:
