@@ -17,6 +17,7 @@ locks: a folder exists while it has objects, and `lock` does not lock.
 from __future__ import annotations
 
 import builtins
+import codecs
 import collections
 import contextlib
 import errno
@@ -105,7 +106,7 @@ def parse_json(
   stand for a float.
 
   Args:
-    content: the JSON, in UTF-8.
+    content: the JSON, in UTF-8, bytes also with a byte order mark.
     name: the name of the file or variable, for the error message.
     shape: a type such as dict[str, float], a dataclass, or a `TypedDict` of
       `typing_extensions`. Keys that the last two do not have are ignored.
@@ -117,6 +118,8 @@ def parse_json(
   """
   import pydantic  # Most programs start without it.
 
+  if isinstance(content, bytes):
+    content = content.removeprefix(codecs.BOM_UTF8)
   try:
     validator = _validator(shape)  # type: ignore[arg-type]
     value = validator.validate_json(content, strict=True)

@@ -70,10 +70,11 @@ class Whole:
   share: float
 
 
-def test_json_becomes_a_dataclass(tmp_path):
+@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["", "mark"])
+def test_json_becomes_a_dataclass(tmp_path, mark):
   path = tmp_path / "a.json"
   text = '{"new": 1, "parts": {"a": {"size": 3, "names": ["x"]}}, "share": 2}'
-  path.write_text(text)
+  path.write_text(mark + text, "utf-8")
   found = files.read_json(str(path), Whole, "make it again")
   assert found == Whole({"a": Part(3, ("x",))}, 2.0)
   with pytest.raises(FileNotFoundError):

@@ -237,7 +237,9 @@ def main(_) -> None:
     )
   documents: Iterable[Sequence[str]]
   if dump:
-    documents = wikipedia.articles([*data.find_files(dump)])
+    documents = wikipedia.articles(
+      [*data.find_files(dump, takes_weights=False)]
+    )
     nothing = f"{dump} has no article with two sentences: give another dump."
   else:
     library = pathlib.Path(sysconfig.get_path("stdlib"))

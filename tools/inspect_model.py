@@ -67,7 +67,7 @@ def read_sentences() -> list[str]:
   """Returns the sentences of --text, then those of --input_files."""
   found = list(_TEXT.value)
   if _INPUT_FILES.value:
-    paths = data.find_files(_INPUT_FILES.value)
+    paths = data.find_files(_INPUT_FILES.value, takes_weights=False)
     for document in data.DocumentReader(paths, data.ReaderSettings()):
       found += document
   return found

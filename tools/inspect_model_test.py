@@ -51,6 +51,7 @@ _REFUSALS = [
   ([_TINY, "--output_dir=none"], "layers need sentences and weights"),
   (["--model=none", "--output_dir=none"], "layers need sentences and weights"),
   (["--model=none", "--input_files=none-*.txt"], "no input file matches"),
+  (["--model=none", f"--input_files={__file__}:2"], "leave out its weight"),
 ]
 
 

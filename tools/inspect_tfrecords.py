@@ -87,8 +87,10 @@ def _open_files() -> tuple[str, tfrecords.Manifest, tokenization.Tokenizer]:
   given: Any = [flag.value for flag in _TOKENIZER]
   tokenizer = tokenization.open_tokenizer(*given)
   paths, heldout = (
-    [*map(files.absolute, data.find_files(patterns))] if patterns else []
-    for patterns in (_INPUT_FILES.value, _HELDOUT_FILES.value)
+    [files.absolute(path) for path in data.find_files(x, takes_weights=False)]
+    if x
+    else []
+    for x in (_INPUT_FILES.value, _HELDOUT_FILES.value)
   )
   if {*paths} <= {*heldout}:
     raise ValueError(

@@ -165,6 +165,7 @@ def test_what_cannot_be_adopted_leaves_nothing_behind(old):
       (folder / name).write_bytes(model + b"\xa2\x06\x01x")
     heldout = "pre*" if name == "all" else "*-9"
     cases.append((_adoption(folder, heldout=heldout), message))
+  cases.append((_adoption(old, heldout="*-9:2"), "leave out its weight"))
   before = sorted(old.parent.rglob("*"))
   many_commands.check_refusals("inspect_tfrecords", cases)
   assert sorted(old.parent.rglob("*")) == before

@@ -119,7 +119,7 @@ def open_run(
   They are those of the run if it is not trained now.
   """
   run = None if _DO_TRAIN.value else trained_run.read(model_dir)
-  source = model_dir if run else training_flags.INIT_CHECKPOINT.value
+  source = model_dir if run else training_flags.INIT_CHECKPOINT.value or ""
   config, tokenizer = task_flags.find_encoder(source)
   if not run:
     config = training_flags.with_adapters(config)

@@ -225,7 +225,7 @@ _REFUSALS = [
     ["--init_checkpoint=F/lone"],
     "lone: give --spm_model_file, or --vocab_file",
   ),
-  (["--init_checkpoint="], "no albert_config.json without --init_checkpoint"),
+  (["--init_checkpoint="], "--init_checkpoint=: the path is empty", 2),
   (["--label_column=stars"], "train.tsv, line 1: there is no column"),
   (["--output_dir=F/dev.tsv"], "dev.tsv is a file: name a folder."),
   (["--dev_file="], "needs --dev_file, or --dev_share"),
@@ -237,16 +237,18 @@ _REFUSALS = [
   (["--num_train_steps=3"], "exclude each other: give one"),
   (["--nodo_train", "--nodo_eval", "--nodo_predict"], "nothing to do: set"),
   (["--nodo_train"], "is not the folder of a run"),
+  (["--adapter_rank=1025"], "adapter_rank is 1025, but must be from 0 to"),
+]
+_REFUSALS_WITHOUT_WEIGHTS = [
+  ([], "no albert_config.json without --init_checkpoint"),
   (
     [
       "--freeze_encoder",
-      "--init_checkpoint=",
       "--albert_config_file=F/encoder/albert_config.json",
       "--spm_model_file=F/encoder/tokenizer.model",
     ],
     "freeze_encoder would keep random weights",
   ),
-  (["--adapter_rank=1025"], "adapter_rank is 1025, but must be from 0 to"),
 ]
 _PAIRS = [f"--{split}_file=F/pairs.tsv" for split in _SPLITS]
 _FOREIGN = ["--train_file=F/foreign.tsv", "--dev_file=F/foreign.tsv"]
@@ -284,16 +286,15 @@ def test_wrong_commands_are_one_sentence_and_leave_runs_alone(folder, whole):
     *((whole, *x) for x in _REFUSALS_OF_A_RUN),
   ]
   before = snapshot(whole)
+  commands = [(arguments(folder, x, *more), *y) for x, more, *y in cases]
+  for more, named in _REFUSALS_WITHOUT_WEIGHTS:
+    line = arguments(folder, folder / "bad" / "scratch", *more)
+    commands.append(([x for x in line if not x.endswith("/encoder")], named))
   many_commands.check_refusals(
     "run_finetuning",
     [
-      (
-        arguments(
-          folder, output, *(x.replace("F/", f"{folder}/") for x in more)
-        ),
-        named,
-      )
-      for output, more, named in cases
+      ([x.replace("=F/", f"={folder}/") for x in line], *named)
+      for line, *named in commands
     ],
   )
   assert snapshot(whole) == before

@@ -167,13 +167,8 @@ def main(_) -> None:
     )
   files.check_folder(_OUTPUT_DIR.value)
   reading = {name: flag.value for name, flag in _READER_FLAGS.items()}
-  weights = data.find_files(_INPUT_FILES.value)
-  if weighted := [path for path, weight in weights.items() if weight != 1]:
-    raise ValueError(
-      f"{weighted[0]} has a weight, but a vocabulary counts each file once: "
-      "leave out the weights of --input_files."
-    )
-  reader = data.DocumentReader(weights, data.ReaderSettings(**reading))
+  found = data.find_files(_INPUT_FILES.value, takes_weights=False)
+  reader = data.DocumentReader(found, data.ReaderSettings(**reading))
   print(
     f"Training on {reader.total_bytes / 1e6:,.1f} MB of files; this may take "
     "minutes.",

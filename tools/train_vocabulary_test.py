@@ -171,7 +171,7 @@ _REFUSALS = [
   (b"ok\n\xff", "", "4.txt, line 2, is not UTF-8"),
   # Before the text is read, which is not UTF-8 either.
   (b"\xff", f"--output_dir={__file__}", "_test.py is a file: name a fold"),
-  (b"a", f"--input_files={__file__}:2", "_test.py has a weight, but a vocab"),
+  (b"a", f"--input_files={__file__}:2", "leave out its weight"),
 ]
 
 

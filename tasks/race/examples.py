@@ -12,7 +12,6 @@ convert_single_example).
 
 from __future__ import annotations
 
-import codecs
 import dataclasses
 import itertools
 import os
@@ -88,7 +87,7 @@ def read_examples(
     folder = os.path.join(root, split, level)
     for where, name, content in _read_passages(folder):
       passage = files.parse_json(
-        content.removeprefix(codecs.BOM_UTF8),
+        content,
         where,
         _Passage,
         "a passage has article, questions, options and answers",

@@ -26,7 +26,7 @@ _SETTINGS = path_flags.define_settings(
 )
 INIT_CHECKPOINT = path_flags.define(
   "init_checkpoint",
-  "",
+  None,
   "Weights to start from: a run, or anything that AlbertModel.from_checkpoint "
   "reads.",
 )
@@ -76,7 +76,7 @@ def train_config(model_dir: str) -> tuple[TrainConfig, str]:
   config = TrainConfig(
     model_dir=model_dir,
     phases=phases,
-    init_checkpoint=INIT_CHECKPOINT.value,
+    init_checkpoint=INIT_CHECKPOINT.value or "",
     seed=RANDOM_SEED.value,
     **values,
   )

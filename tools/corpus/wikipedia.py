@@ -185,6 +185,7 @@ def paragraphs(
 
 
 def _tidy(paragraph: str) -> str:
+  paragraph = " ".join(paragraph.split())  # The patterns are slow with more.
   for pattern, replacement in _TIDY:
     paragraph = pattern.sub(replacement, paragraph)
   return " ".join(paragraph.split())

@@ -139,6 +139,8 @@ _WORDS = "and these are many further words"
       ["A {0}.", "B {0}.", "C {0}."],
     ),
     ("A<ref>{{{{a\n\n|b}}}}</ref> {0}.", ["A {0}."]),
+    # Quadratic time would be half an hour.
+    (f"A{' ' * 300_000}{{0}}.", ["A {0}."]),
     ("[[Re:Zero]], {0}.\n[[fr:Non]] [[ak:No|is]]", ["Re:Zero, {0}. is"]),
   ],
 )

@@ -203,11 +203,12 @@ def split_sentences(paragraph: str, language: str) -> list[str]:
   return [sentence for sentence in sentences if sentence]
 
 
-def find_files(patterns: str) -> dict[str, float]:
+def find_files(patterns: str, takes_weights: bool = True) -> dict[str, float]:
   """Finds the files of a comma-separated list of names and globs.
 
   Returns the weight of each file, which a name or glob may end with, such as
-  `wiki/*:2`; it is 1 by default. A name or glob without a file is an error.
+  `wiki/*:2`; it is 1 by default. A name or glob without a file is an error, and
+  so is a weight without `takes_weights`.
   """
   names = [name.strip() for name in patterns.split(",") if name.strip()]
   if not names:
@@ -217,6 +218,10 @@ def find_files(patterns: str) -> dict[str, float]:
     weight = 1.0
     weighted = _WEIGHT.fullmatch(name)
     if weighted and not files.exists(name):
+      if not takes_weights:
+        raise ValueError(
+          f"{name}: each file is read once here: leave out its weight."
+        )
       name, weight = weighted[1], float(weighted[2])
       if not 0 < weight <= _MAX_WEIGHT:
         raise ValueError(
