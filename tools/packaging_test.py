@@ -155,7 +155,11 @@ def test_without_keras_2_the_import_says_what_to_do(tmp_path, others, advice):
 
 
 def test_an_editable_installation_is_the_clone(sources, tmp_path):
-  _install(f"--prefix={tmp_path}", "--editable", str(sources))
+  installed = {x.name for x in metadata.distributions()}
+  # Otherwise pip removes the clone from the environment that runs this test.
+  keep = "--ignore-installed"
+  _install(f"--prefix={tmp_path}", keep, "--editable", str(sources))
+  assert {x.name for x in metadata.distributions()} == installed
   (folder,) = tmp_path.glob("lib/python*/site-packages")
   script = (
     # The environment of `make` names this clone, too.
