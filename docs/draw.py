@@ -150,13 +150,6 @@ def _fine_tuning() -> _Table:
 
 
 @_table
-def _finetuning_tiny() -> _Table:
-  table = _read("finetuning_tiny.json")["tables"][0]
-  # The first metric of each task.
-  return table["columns"], [row for row in table["rows"] if row[0]]
-
-
-@_table
 def _training_step() -> _Table:
   beside = _read("training_step.json")["beside_hugging_face"]
   rows = []
