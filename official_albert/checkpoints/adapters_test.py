@@ -53,14 +53,13 @@ def outputs(model, **kwargs):
 
 
 @pytest.mark.parametrize(
-  "policy, kwargs",
+  "kwargs",
   [
-    ("mixed_bfloat16", {}),
-    ("float32", {"training": True, "dropout_seed": _SEED}),
-    ("float32", {"output_positions": tf.constant([[5, 2], [0, 6]])}),
+    {},
+    {"training": True, "dropout_seed": _SEED},
+    {"output_positions": tf.constant([[5, 2], [0, 6]])},
   ],
   ids=["inference", "training", "rows"],
-  indirect=["policy"],
 )
 def test_new_adapters_change_no_bit(policy, kwargs):
   del policy
