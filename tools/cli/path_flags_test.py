@@ -164,12 +164,12 @@ def test_flags_of_the_original_are_accepted_or_documented(walked):
 
 def _written_commands(text: str) -> list[tuple[str, list[str]]]:
   """Returns program and names of flags of each command in a text."""
-  text = text.replace("\\\n", " ")
+  # A value in quotes may hold flags of another program, on several lines.
+  text = re.sub(r"='[^']*'", "=", text.replace("\\\n", " "))
   # Code within a sentence may continue on its next line.
   code = re.compile(r"(?<!`)`([^`]+)`(?!`)")
   text = code.sub(lambda x: f"\n{' '.join(x[1].splitlines())}\n", text)
   found = re.findall(r"(?:-m tools\.|\balbert )([a-z][\w.]*)(.*)", text)
-  # A value in quotes may hold flags of another program.
   quoted = re.compile(r"'[^']*'|\"[^\"]*\"")
   return [
     (
