@@ -13,8 +13,8 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
+from official_albert import distribution, tokenization
 from official_albert import labels as labels_lib
-from official_albert import tokenization
 
 
 class Rows(NamedTuple):
@@ -170,4 +170,4 @@ def make_batches(
   dataset = dataset.apply(
     tf.data.experimental.assert_cardinality(-(-count // batch_size))
   )
-  return dataset.prefetch(tf.data.AUTOTUNE)
+  return distribution.untuned(dataset.prefetch(2))

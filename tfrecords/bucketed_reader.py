@@ -22,6 +22,7 @@ from official_albert.training import ONE_PIPELINE
 WINDOW_UPDATES = 32
 
 
+@tf.autograph.experimental.do_not_convert
 def read_bucketed_dataset(
   directory: str,
   split: str,
@@ -110,7 +111,7 @@ def read_bucketed_dataset(
     .prefetch(1)
     .unbatch()
     .skip(within // update)
-    .map(cut, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    .map(cut, num_parallel_calls=reader.parallel_batches(), deterministic=True)
   )
   return reader.finish(
     updates.unbatch(), lambda _, batch: batch, training, context

@@ -17,7 +17,7 @@ from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
 import tensorflow as tf
 
-from official_albert import files, machine
+from official_albert import distribution, files, machine
 from official_albert.tfrecords import schemas
 from official_albert.training import ONE_PIPELINE
 
@@ -26,12 +26,15 @@ _CYCLE_LENGTH = 8
 # Number of examples in a shuffled block.
 _SHUFFLED_EXAMPLES = 16384
 _FILE_BUFFER_BYTES = 1 << 20
-# Number of prefetched batches without autotuning.
-_UNTUNED_BATCHES = 4
+# Number of batches that are read at the same time, at most, and in advance.
+_PARALLEL_BATCHES = 16
+_PREFETCHED_BATCHES = 4
 
 Batch = Mapping[str, tf.Tensor]
 
 
+# AutoGraph would convert the functions below, which takes half a second.
+@tf.autograph.experimental.do_not_convert
 def read_dataset(
   directory: str,
   split: str,
@@ -138,7 +141,7 @@ def _shuffled(
   ).interleave(
     _records_of,
     cycle_length=min(_CYCLE_LENGTH, len(paths)),
-    num_parallel_calls=tf.data.AUTOTUNE,
+    num_parallel_calls=min(_CYCLE_LENGTH, len(paths)),
     deterministic=True,
   )
   first_block = skip // block
@@ -165,12 +168,7 @@ def finish(
   training: bool,
   context: tf.distribute.InputContext,
 ) -> tf.data.Dataset:
-  """Maps the batches of one pipeline by number and batch; prefetches them.
-
-  Autotuning is off on one core: there, TensorFlow 2.15 often waits for up to a
-  minute when an iterator is deleted, because the autotuner sleeps (the
-  destructor of `RootDataset::Iterator` waits for `Model::OptimizeLoop`).
-  """
+  """Maps the batches of one pipeline by number and batch; prefetches them."""
   batches, pipelines = batches.enumerate(), context.num_input_pipelines
   if pipelines > 1:
     replicas = context.num_replicas_in_sync // pipelines
@@ -178,7 +176,7 @@ def finish(
     batches = batches.filter(
       lambda number, _: number // replicas % pipelines == own
     )
-  batches = batches.map(function, num_parallel_calls=tf.data.AUTOTUNE)
+  batches = batches.map(function, num_parallel_calls=parallel_batches())
   if training:
     # Otherwise the workers would synchronize before each step to check that
     # there is a batch.
@@ -189,11 +187,13 @@ def finish(
     )
   options = tf.data.Options()
   options.deterministic = True
-  buffered = tf.data.AUTOTUNE
-  if machine.cpu_count() == 1:
-    options.autotune.enabled = False
-    buffered = _UNTUNED_BATCHES
-  return batches.prefetch(buffered).with_options(options)
+  batches = batches.prefetch(_PREFETCHED_BATCHES).with_options(options)
+  return distribution.untuned(batches)
+
+
+def parallel_batches() -> int:
+  """Returns how many batches this machine reads at the same time."""
+  return min(machine.cpu_count(), _PARALLEL_BATCHES)
 
 
 def check_shards(directory: str, *splits: schemas.Split) -> None:
@@ -222,7 +222,8 @@ def read_records(path: str) -> Iterator[bytes]:
   """Yields the serialized records of a file; names a damaged one."""
   number = 0
   try:
-    for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+    records = distribution.untuned(tf.data.TFRecordDataset(path))
+    for record in records.as_numpy_iterator():
       yield record
       number += 1
   except tf.errors.DataLossError as error:

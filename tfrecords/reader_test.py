@@ -138,7 +138,7 @@ def test_skipped_records_are_not_parsed(tmp_path):
 
 def _with_place(batch, first_example):
   numbers = batch["input_ids"][:, 0]
-  places = first_example + tf.range(len(numbers), dtype=tf.int64)
+  places = first_example + tf.range(tf.size(numbers), dtype=tf.int64)
   return {"number": numbers, "place": places, **batch}
 
 
@@ -163,6 +163,12 @@ def test_evaluation_drops_nothing_and_pads_the_last_batch(folder):
     batches[-1]["masked_lm_weights"],
     2 * (batches[-1]["number"] * weights)[:, None] + np.outer(weights, [0, 2]),
   )
+
+
+def test_iterators_end_at_once(folder):
+  """A sleeping autotuner would be waited for; see `distribution.untuned`."""
+  options = reader.read_dataset(folder, "train", 3).options()
+  assert options.autotune.enabled is False and options.deterministic
 
 
 # Workers with one and two devices each.

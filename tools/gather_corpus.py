@@ -105,16 +105,16 @@ def sentences_of(text: str) -> list[str]:
 
 def is_prose(sentence: str) -> bool:
   """Returns whether a sentence has mostly English words and little code."""
-  words = [word.strip(".,;:!?\"'()") for word in sentence.split()]
-  # In English prose nearly half of the words are function words.
-  known = sum(word.lower() in _FUNCTION_WORDS for word in words)
+  words = sentence.split()
+  if not 4 <= len(words) <= 80 or not _PLAIN.fullmatch(sentence):
+    return False
+  words = [word.strip(".,;:!?\"'()") for word in words]
   return (
-    4 <= len(words) <= 80
-    and bool(_PLAIN.fullmatch(sentence))
-    and sentence.count("(") == sentence.count(")")
+    sentence.count("(") == sentence.count(")")
     and sentence.count('"') % 2 == 0
+    # In English prose nearly half of the words are function words.
+    and 8 * sum(word.lower() in _FUNCTION_WORDS for word in words) >= len(words)
     and 4 * sum(bool(_CODE.search(word)) for word in words) <= len(words)
-    and 8 * known >= len(words)
   )
 
 
@@ -146,17 +146,20 @@ def docstrings(tree: ast.Module) -> list[str]:
   `add_newdoc(place, name, text)`.
   """
   found = []
-  for node in ast.walk(tree):
+  nodes: list[Any] = [tree]
+  for node in nodes:  # Statements only: most nodes are in their expressions.
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+      nodes += getattr(node, name, ())
     if isinstance(
       node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     ):
       found.append((getattr(node, "lineno", 0), ast.get_docstring(node) or ""))
-    elif isinstance(node, ast.Call):
-      name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+    elif isinstance(call := getattr(node, "value", None), ast.Call):
+      name = getattr(call.func, "id", getattr(call.func, "attr", ""))
       if name == "add_newdoc":
         found.extend(
           (constant.lineno, constant.value)
-          for argument in node.args[2:]
+          for argument in call.args[2:]
           for constant in ast.walk(argument)
           if isinstance(constant, ast.Constant)
           and isinstance(constant.value, str)

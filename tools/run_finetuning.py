@@ -180,8 +180,7 @@ def run_seed(
       trainer.run()
   if not (evaluated or predicted):
     return {}, trainer
-  model = trainer and trainer.model
-  arguments = task, config, devices[0], model, evaluated, predicted
+  arguments = task, config, devices[0], trainer, evaluated, predicted
   return results.predict(*arguments), trainer
 
 

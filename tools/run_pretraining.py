@@ -286,7 +286,7 @@ def evaluate() -> None:
     raise ValueError(f"{path} lacks weights of the model: {report}")
   for task in tasks:
     print(f"{path} on the held-out data of {task.eval_dir}")
-    evaluation = training.make_evaluation(task, model, strategy, config)
+    evaluation = training.Evaluation(task, model, strategy, config)
     values = evaluation(task.eval_dataset(batch_size))
     for name, value in values.items():
       print(f"  {name} {training.shown(value, '.6g')}")

@@ -17,4 +17,5 @@ from official_albert.distribution.strategies import (
   make_strategy,
   set_precision,
   start_compiler,
+  untuned,
 )

@@ -151,12 +151,25 @@ def iterate(
   """Returns an iterator over distributed batches of `make_dataset`.
 
   A single CPU iterates over the dataset directly. A distributed iterator would
-  copy batches and add a second autotuner; see `tfrecords.reader.finish`.
+  copy batches and add an autotuner, see `untuned`.
   """
   devices = strategy.extended.worker_devices
   if strategy.num_replicas_in_sync == 1 and "CPU:" in devices[0]:
     return iter(make_dataset(tf.distribute.InputContext()))
   return iter(strategy.distribute_datasets_from_function(make_dataset))
+
+
+def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
+  """Returns a dataset without autotuning, whose iterators end at once.
+
+  Otherwise, deleting an iterator, as at the end of a program, may take up to a
+  minute: TensorFlow waits for the autotuner, which sleeps ever longer, and it
+  wakes it before it says that the iterator is cancelled
+  (`CancellationManager::StartCancel`, `Model::OptimizeLoop`).
+  """
+  options = tf.data.Options()
+  options.autotune.enabled = False
+  return dataset.with_options(options)
 
 
 def multiplies_bfloat16(cpuinfo: str = "/proc/cpuinfo") -> bool:

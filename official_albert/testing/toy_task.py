@@ -157,10 +157,9 @@ class PredictingToyTask(ToyTask):
 
   def evaluate(self, model, batch):
     totals, metrics, _ = super().evaluate(model, batch)
-    return totals, metrics, self.predict(model, batch)
-
-  def predict(self, model, batch):
-    return {"example_id": batch["example_id"], "outputs": model(batch["x"])}
+    outputs = model(batch["x"])
+    rows = {"example_id": batch["example_id"], "outputs": outputs}
+    return totals, metrics, rows
 
   def score(self, predictions):
     errors = np.abs(predictions["outputs"] - self.y)

@@ -11,7 +11,7 @@ from official_albert.training.checkpoint_manager import (
   BestCheckpoint,
   CheckpointManager,
 )
-from official_albert.training.evaluation import make_evaluation, make_prediction
+from official_albert.training.evaluation import Evaluation
 from official_albert.training.objective import (
   ONE_PIPELINE,
   Divergence,

@@ -23,37 +23,50 @@ ID = "example_id"
 _DEFAULTS = TrainConfig("")
 
 
-def make_evaluation(
-  task: objective.Task,
-  model: tf.keras.Model,
-  strategy: tf.distribute.Strategy,
-  config: TrainConfig = _DEFAULTS,
-) -> Callable[..., objective.Values]:
-  """Returns a function from batches to the values of all losses and metrics.
+class Evaluation:
+  """Evaluates a model on held-out data, and predicts with it, in one graph.
 
-  They include the values of `task.score` if `task` is a `PredictingTask`. The
-  function's second argument is called before each batch; an exception in it
-  ends the evaluation. Its third one is a task whose `score` is called instead:
-  runs that share a graph may score its predictions in their own ways.
+      values = Evaluation(task, model, strategy)(task.eval_dataset(64))
 
-  The function raises `Divergence` if the loss is not finite, and ValueError if
-  the data is empty.
+  Each batch of a dataset must have a static number of rows that is a multiple
+  of the number of replicas.
   """
 
-  def eval_step(batch: Batch) -> tuple[dict[str, Ratio], Any]:
-    weights = task.loss_weights(batch)
-    totals, metrics, rows = task.evaluate(model, batch)
-    losses = {f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals}
-    return {**losses, **metrics}, rows
+  def __init__(
+    self,
+    task: objective.Task,
+    model: tf.keras.Model,
+    strategy: tf.distribute.Strategy,
+    config: TrainConfig = _DEFAULTS,
+  ):
+    """Creates the graph's step, which computes as `config` says."""
 
-  run_over = _make_pass(strategy, eval_step, config)
+    def step(batch: Batch) -> tuple[dict[str, Ratio], Any]:
+      weights = task.loss_weights(batch)
+      totals, metrics, rows = task.evaluate(model, batch)
+      losses = {f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals}
+      return {**losses, **metrics}, rows
 
-  def evaluate(
+    self._task, self._run_over = task, _make_pass(strategy, step, config)
+
+  def __call__(
+    self,
     dataset: tf.data.Dataset,
     before_batch: Callable[[], None] = lambda: None,
-    scoring: Any = task,
+    scoring: Any = None,
   ) -> objective.Values:
-    sums, parts = run_over(dataset, before_batch)
+    """Returns the values of all losses and metrics of labeled data.
+
+    They include those of the task's `score` if it is a `PredictingTask`.
+    `before_batch` is called before each batch; an exception in it ends the
+    evaluation. `scoring` is a task whose `score` is called instead: runs that
+    share a graph may score its predictions in their own ways.
+
+    Raises:
+      Divergence: the loss is not finite.
+      ValueError: the data is empty.
+    """
+    sums, parts = self._run_over(dataset, before_batch)
     if sums is None:
       raise ValueError("there is no held-out example to evaluate on.")
     values = objective.quotients(sums)
@@ -64,29 +77,17 @@ def make_evaluation(
         "model has diverged, or the held-out data has labels that do not "
         "exist."
       )
+    scoring = scoring or self._task
     scores = scoring.score(collect(parts)) if parts[0] else {}
     return {**values, **{name: float(x) for name, x in scores.items()}}
 
-  return evaluate
+  def predict(self, dataset: tf.data.Dataset) -> dict[str, np.ndarray]:
+    """Returns arrays [N, ...] by the names of a `PredictingTask`'s predictions.
 
-
-def make_prediction(
-  task: objective.PredictingTask,
-  model: tf.keras.Model,
-  strategy: tf.distribute.Strategy,
-  config: TrainConfig = _DEFAULTS,
-) -> Callable[[tf.data.Dataset], dict[str, np.ndarray]]:
-  """Returns a function from a dataset to the predictions of its examples.
-
-  Each batch of the dataset must have a static number of rows that is a
-  multiple of the number of replicas. The function returns arrays [N, ...] by
-  the names of `task.predict`, with a row for each of the N examples whose
-  `example_weight` is not 0. It raises the same errors as `collect`.
-  """
-  run_over = _make_pass(
-    strategy, lambda batch: ({}, task.predict(model, batch)), config
-  )
-  return lambda dataset: collect(run_over(dataset)[1])
+    They have a row for each of the N examples whose `example_weight` is not 0;
+    labels are ignored. It raises the same errors as `collect`.
+    """
+    return collect(self._run_over(dataset)[1])
 
 
 def _make_pass(

@@ -17,7 +17,7 @@ _CONFIG = dict(num_train_steps=2, num_warmup_steps=0, eval_batch_size=8)
 
 
 def evaluation_of(task, model=None):
-  return evaluation.make_evaluation(
+  return evaluation.Evaluation(
     task, model or task.build_model(), distribution.make_strategy("one_device")
   )
 

@@ -13,6 +13,7 @@ import math
 import time
 from typing import Any, Callable, Optional, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from official_albert import distribution, modeling, runs
@@ -87,7 +88,7 @@ class Trainer:
     # Built for all phases, so missing data of a later phase fails now.
     self._eval_data = [t.eval_dataset(config.eval_batch_size) for t in tasks]
     self._evaluations = [
-      evaluation.make_evaluation(task, self.model, strategy, config)
+      evaluation.Evaluation(task, self.model, strategy, config)
       for task in tasks
     ]
     self._watch = preemption.PreemptionWatch(distribution.host_of(strategy))
@@ -197,6 +198,13 @@ class Trainer:
     distribution.barrier(self._strategy)
     self._stop_if_requested()  # After the last batch.
     return self.values
+
+  def predict(self, dataset: tf.data.Dataset) -> dict[str, np.ndarray]:
+    """Predicts with the model's weights, see `Evaluation.predict`.
+
+    The graph is that of the evaluations, so nothing is traced once more.
+    """
+    return self._evaluations[-1].predict(dataset)
 
   def _restore(self) -> None:
     """Restores the latest checkpoint of the run, else --init_checkpoint."""

@@ -317,7 +317,7 @@ def test_a_run_without_improvement_stops(tmp_path, monkeypatch):
     )
     return toy_task.run(toy_task.ToyTask(), cfg, trainer)
 
-  monkeypatch.setattr(evaluation, "make_evaluation", lambda *unused: evaluate)
+  monkeypatch.setattr(evaluation, "Evaluation", lambda *unused: evaluate)
   values, weights, log = run()
   steps = toy_task.logged(tmp_path, "step")
   assert steps[-1] == toy_task.logged(tmp_path, "step", "eval")[-1] == 12

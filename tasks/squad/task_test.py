@@ -129,7 +129,8 @@ def test_v1_equals_the_original(tmp_path, group):
     rtol=1e-5,
   )
   # Predictions are padded to one length.
-  rows = task.predict(model, tf.nest.map_structure(tf.constant, batch))
+  batch = tf.nest.map_structure(tf.constant, batch)
+  rows = task.evaluate(model, batch)[2]
   assert rows.keys() == {"example_id", "start_logits", "end_logits"}
   for name in logits.files:
     count, length = logits[name].shape
@@ -250,10 +251,10 @@ class Oracle(tf.keras.Model):
 
 def oracle_rows(task, split, batch_size=3):
   model = Oracle(task.has_impossible)
-  predict = training_lib.make_prediction(
+  evaluation = training_lib.Evaluation(
     task, model, distribution.make_strategy("one_device")
   )
-  return predict(task.dataset(split, batch_size))
+  return evaluation.predict(task.dataset(split, batch_size))
 
 
 @pytest.mark.parametrize("has_impossible", [False, True])

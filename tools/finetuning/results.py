@@ -33,7 +33,7 @@ def predict(
   task: finetuning_task.FinetuningTask,
   config: training.TrainConfig,
   strategy: tf.distribute.Strategy,
-  model: Optional[tf.keras.Model],
+  trainer: Optional[training.Trainer],
   eval_splits: Sequence[str],
   test_splits: Sequence[str],
 ) -> runs.Results:
@@ -42,18 +42,21 @@ def predict(
   Returns the metrics of the labeled `eval_splits`. Without the task's own
   `eval_split` among them, which the training evaluates, the earlier metrics of
   other splits stay. A split may be in both lists. With several workers, only
-  the chief writes files. `model` is that of a trainer; None creates one.
+  the chief writes files. A trainer's model and graph are used; None creates
+  them.
   """
   folder = config.model_dir
-  if model is None:
+  if trainer:
+    model, to_arrays = trainer.model, trainer.predict
+  else:
     with strategy.scope():
       model = task.build_model()
+    to_arrays = training.Evaluation(task, model, strategy, config).predict
   checkpoint = runs.find_prefix(folder)
   if missing := checkpoints.warm_start(model, checkpoint).missing:
     raise ValueError(
       f"{checkpoint} is not a checkpoint of {task.name}: it lacks {missing[0]}."
     )
-  to_arrays = training.make_prediction(task, model, strategy, config)
   results: runs.Results = {}
   if eval_splits and task.eval_split not in eval_splits:
     results = runs.read_results(folder)
