@@ -45,8 +45,8 @@ _CASES = (
   (["memory", "--max_seq_length=513"], "at most 512 tokens, not 513"),
   (["finetuning"], "--finetuning_flags needs --init_checkpoint"),
   (
-    ["finetuning", "--finetuning_flags=--task=race --init_checkpoint=x"],
-    "the --task of texts, of tags or",
+    ["finetuning", "--finetuning_flags=--task=squad_v2 --init_checkpoint=x"],
+    "and a --task, but not squad_v2",
   ),
   (
     ["finetuning", "--finetuning_flags=--task=cola --data_dir x"],

@@ -150,11 +150,11 @@ def iterate(
 ) -> Iterator[Any]:
   """Returns an iterator over distributed batches of `make_dataset`.
 
-  A single CPU iterates over the dataset directly. A distributed iterator would
-  copy batches and add an autotuner, see `untuned`.
+  A single CPU or GPU iterates over the dataset directly, as in Keras. A
+  distributed iterator would copy batches and add an autotuner, see `untuned`.
   """
   devices = strategy.extended.worker_devices
-  if strategy.num_replicas_in_sync == 1 and "CPU:" in devices[0]:
+  if strategy.num_replicas_in_sync == 1 and "TPU:" not in devices[0]:
     return iter(make_dataset(tf.distribute.InputContext()))
   return iter(strategy.distribute_datasets_from_function(make_dataset))
 

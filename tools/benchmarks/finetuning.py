@@ -14,6 +14,7 @@ import shlex
 import statistics
 import tempfile
 import time
+import types
 from typing import Any, Mapping
 
 import numpy as np
@@ -25,7 +26,11 @@ from official_albert.tools.benchmarks import turns
 from official_albert.tools.cli import command_line
 
 _EMBEDDING = "embedding"
-_HEADS = (*registry.TEXT_HEADS, registry.TAGS_HEAD, _EMBEDDING)
+# SQuAD 2.0 has the head of XLNet, which the others lack.
+_HEADS = (
+  *(*registry.TEXT_HEADS, registry.TAGS_HEAD),
+  *("multiple_choice", "squad1", _EMBEDDING),
+)
 # As the others have them.
 _SAME = ["--optimizer=adamw", "--bias_correction"]
 _SAME.append("--learning_rate_decay=original")
@@ -44,8 +49,8 @@ def run(benchmark: str, options: turns.Options) -> None:
   kind = registry.TASKS.get(name)
   if not (source and kind and kind.head in _HEADS):
     raise ValueError(
-      "--finetuning_flags needs --init_checkpoint, and the --task of texts, "
-      "of tags or of embeddings."
+      "--finetuning_flags needs --init_checkpoint and a --task, but not "
+      "squad_v2, whose head the others lack."
     )
   is_embedding = kind.head == _EMBEDDING
   default = ["st_finetuned"] if is_embedding else ["hf_finetuned"]
@@ -79,7 +84,7 @@ def run(benchmark: str, options: turns.Options) -> None:
       settings = {
         **runs.read_run(own)["settings"],
         **trained_run.read(own).settings,
-        **_write_rows(task, f"{folder}/rows.json"),
+        **_write_rows(task, kind.head, f"{folder}/rows.json"),
         **{"model": f"{folder}/hf", "output_file": output},
       }
       for system in systems:
@@ -97,7 +102,9 @@ def run(benchmark: str, options: turns.Options) -> None:
     settings=settings,
   )
   case = turns.case_name(benchmark, name, workload)
-  turns.report(options, case, workload, results, [*map(_row, results)])
+  unit = 1 if kind.head == "squad1" else 100  # SQuAD's are in percent.
+  rows = [_row(result, unit) for result in results]
+  turns.report(options, case, workload, results, rows)
 
 
 def _about(
@@ -108,13 +115,13 @@ def _about(
   return {"system": system, "seed": seed, **speeds}
 
 
-def _row(result: Mapping[str, Any]) -> dict[str, str]:
-  """Returns a row of the table, with metrics in percent."""
+def _row(result: Mapping[str, Any], unit: int) -> dict[str, str]:
+  """Returns a row of the table, with metrics in percent: `unit` times them."""
   row = {}
   for key, value in result.items():
     for name, number in value.items() if isinstance(value, dict) else ():
       if not name.endswith(runs.THRESHOLD):
-        row[f"{key}, {name}"] = f"{100 * number:.1f}"
+        row[f"{key}, {name}"] = f"{unit * number:.1f}"
     if not isinstance(value, dict):
       row[key] = str(value)
   return row
@@ -135,7 +142,7 @@ def _open_task(given: Mapping[str, str], model_dir: str) -> Any:
   return registry.make_task(run.task, options)
 
 
-def _write_rows(task: Any, path: str) -> dict[str, Any]:
+def _write_rows(task: Any, head: str, path: str) -> dict[str, Any]:
   """Writes the features by split; returns what the labels mean."""
   tests = [x for x in task.test_splits if task.has_split(x)]
   tests = [x for x in tests if task.is_labeled(x)]
@@ -149,20 +156,22 @@ def _write_rows(task: Any, path: str) -> dict[str, Any]:
     **{"rows": path, "max_seq_length": task.max_seq_length},
     **{"classes": len(task.labels or "1"), "mean": mean, "std": std},
     "window_updates": task.window_updates,
-    "is_tagging": task.head.kind == registry.TAGS_HEAD,
-    "form": task.form("train") if task.head.kind == _EMBEDDING else "",
+    "head": head,
+    "form": task.form("train") if head == _EMBEDDING else "",
   }
 
 
 def _choose(task: Any, found: Mapping[str, np.ndarray]) -> dict[str, Any]:
   """Returns the step and the metrics of the best evaluation on dev data."""
+  spans = types.SimpleNamespace(scores=("start_logits", "end_logits"))
 
   def score(split: str, step: int) -> dict[str, float]:
     values = tf.constant(found[f"{split} {step}"])
     ids = tf.zeros(values.shape[:2], tf.int32)
     batch = {"example_id": tf.range(len(values)), "input_ids": ids}
     outputs = dict.fromkeys(("logits", "embedding"), values)
-    predictions = task.predictions(None, outputs, batch)
+    outputs |= zip(spans.scores, (values[..., 0], values[..., -1]))
+    predictions = task.predictions(spans, outputs, batch)
     arrays = {name: value.numpy() for name, value in predictions.items()}
     return task.score_answers(split, task.answers(split, arrays))
 

@@ -27,6 +27,12 @@ from official_albert.tools.benchmarks.peers import huggingface
 _EVAL_BATCH = 64
 
 
+# The model of a head; others are those of whole texts.
+_HEADS = {
+  "token_classification": "TokenClassification",
+  "multiple_choice": "MultipleChoice",
+  "squad1": "QuestionAnswering",
+}
 # Of the rows of a batch: the loss, or the outputs.
 Function = Callable[[list[dict]], Any]
 
@@ -38,7 +44,7 @@ def main(text: str) -> None:
   # The same function, but the library needs eight operations.
   tanh_gelu = torch.nn.GELU, {"approximate": "tanh"}
   transformers.activations.ACT2FN["gelu_new"] = tanh_gelu
-  make = _embedding if x.form else _classifier
+  make = _embedding if x.form else _headed
   model, loss_of, outputs_of = make(x)
   splits = json.loads(pathlib.Path(x.rows).read_text("utf-8"))
   train_rows = splits.pop("train")
@@ -82,13 +88,12 @@ def _in_batches(rows: list[dict], outputs_of: Function) -> np.ndarray:
   return np.stack([found[i] for i in range(len(rows))])
 
 
-def _classifier(x: Any) -> tuple[Any, Function, Function]:
+def _headed(x: Any) -> tuple[Any, Function, Function]:
   """Returns a model, whose head is random, its loss and its outputs."""
-  kind = "Token" if x.is_tagging else "Sequence"
-  model = getattr(transformers, f"AlbertFor{kind}Classification")
-  model = model.from_pretrained(
+  kind = _HEADS.get(x.head, "SequenceClassification")
+  model = getattr(transformers, f"AlbertFor{kind}").from_pretrained(
     x.model,
-    num_labels=x.classes,
+    num_labels=2 if x.head == "squad1" else x.classes,
     hidden_dropout_prob=x.albert_dropout,
     attention_probs_dropout_prob=x.albert_dropout,
     classifier_dropout_prob=x.classifier_dropout,
@@ -99,9 +104,14 @@ def _classifier(x: Any) -> tuple[Any, Function, Function]:
     projection.requires_grad_(False)
 
   def outputs_of(rows: list[dict]) -> np.ndarray:
-    """Returns <float32>[N, C], or [N, S, C] for tags."""
-    logits = model(**_batch(x, rows)).logits.float().numpy()
-    if x.is_tagging:
+    """Returns <float32>[N, C]; [N, S, C] for tags, [N, S, 2] for spans."""
+    outputs = model(**_batch(x, rows))
+    if x.head == "squad1":
+      logits = torch.stack([outputs.start_logits, outputs.end_logits], -1)
+    else:
+      logits = outputs.logits
+    logits = logits.float().numpy()
+    if logits.ndim == 3:
       padding = x.max_seq_length - logits.shape[1]
       logits = np.pad(logits, [(0, 0), (0, padding), (0, 0)])
     return logits * x.std + x.mean
@@ -194,17 +204,29 @@ def _inputs(ids: list[list[int]]) -> dict[str, torch.Tensor]:
 
 
 def _batch(x: Any, rows: list[dict]) -> dict[str, torch.Tensor]:
-  """Returns padded inputs, and labels as the model takes them."""
-  if x.is_tagging:
+  """Returns padded inputs, and labels as the model takes them.
+
+  Of a question with options, they are [N, options, S].
+  """
+  names = ["input_ids", "segment_ids"]
+  ids, segments = ([row[name] for row in rows] for name in names)
+  if x.head == "multiple_choice":
+    ids, segments = (sum(lists, []) for lists in (ids, segments))
+  inputs = {**_inputs(ids), "token_type_ids": _pad(segments)}
+  if x.head == "multiple_choice":
+    shape = len(rows), -1, inputs["input_ids"].shape[1]
+    inputs = {name: y.reshape(shape) for name, y in inputs.items()}
+  if x.head == "squad1":
+    names = ["start_positions", "end_positions"]
+    return inputs | {n: torch.tensor([row[n] for row in rows]) for n in names}
+  if x.head == "token_classification":
     labels = _pad([row["label_ids"] for row in rows]) - 1  # 0 is no tag.
     labels[labels < 0] = -100
   else:
     labels = torch.tensor([row["label_ids"] for row in rows])
     if labels.is_floating_point():
       labels = (labels - x.mean) / x.std
-  segments = _pad([row["segment_ids"] for row in rows])
-  inputs = _inputs([row["input_ids"] for row in rows])
-  return {**inputs, "token_type_ids": segments, "labels": labels}
+  return {**inputs, "labels": labels}
 
 
 if __name__ == "__main__":
