@@ -53,7 +53,7 @@ def read_dataset(
     rank = max((np.ndim(tf.nest.flatten(x)[0]) for x in first), default=1)
   if rank == 0:
     dataset = dataset.batch(batch_size)
-  parts = [*dataset.as_numpy_iterator()]
+  parts = [*distribution.untuned(dataset).as_numpy_iterator()]
   if not parts:
     return [], [], None, batch_size
   joined = tf.nest.map_structure(lambda *x: np.concatenate(x), *parts)

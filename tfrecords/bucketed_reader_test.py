@@ -75,6 +75,17 @@ def _ids(folder, batches, batch_size=_BATCH, **kwargs):
   return np.array(rows)
 
 
+def test_iterators_end_at_once(folder):
+  """A sleeping autotuner would be waited for; see `distribution.untuned`."""
+  for training in (True, False):
+    for batches in (
+      reader.read_dataset(folder, "train", 3, training=training),
+      _read(folder, training=training),
+    ):
+      options = batches.options()
+      assert options.autotune.enabled is False and options.deterministic
+
+
 def test_batches_equal_those_of_the_reader_without_padding(folder):
   whole = reader.read_dataset(folder, "train", _RECORDS, training=False)
   whole = {name: x.numpy() for name, x in next(iter(whole)).items()}

@@ -65,7 +65,8 @@ def read_dataset(
 
   `manifest` is that of the folder, if its shards have been checked. `transform`
   is called with the features of a batch and the position <int64>[] of its first
-  example in the stream over all epochs; it returns the batch to yield.
+  example in the stream over all epochs; it returns the batch to yield, and
+  AutoGraph does not convert it.
   `context` is one of several input pipelines: batches are assigned to the
   replicas in turn, and each pipeline yields those of its own, consecutive ones.
 

@@ -165,12 +165,6 @@ def test_evaluation_drops_nothing_and_pads_the_last_batch(folder):
   )
 
 
-def test_iterators_end_at_once(folder):
-  """A sleeping autotuner would be waited for; see `distribution.untuned`."""
-  options = reader.read_dataset(folder, "train", 3).options()
-  assert options.autotune.enabled is False and options.deterministic
-
-
 # Workers with one and two devices each.
 @pytest.mark.parametrize(
   ("pipelines", "local", "start"), [(2, 1, 0), (2, 2, 30)]

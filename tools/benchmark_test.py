@@ -46,7 +46,7 @@ _CASES = (
   (["finetuning"], "--finetuning_flags needs --init_checkpoint"),
   (
     ["finetuning", "--finetuning_flags=--task=squad_v2 --init_checkpoint=x"],
-    "and a --task, but not squad_v2",
+    "one --task, but not glue, nor squad_v2",
   ),
   (
     ["finetuning", "--finetuning_flags=--task=cola --data_dir x"],
@@ -161,10 +161,41 @@ def _row(task, is_sea):
   return {"text": " ".join(words), "label": label[task]}
 
 
+def _write_data(task, folder):
+  """Writes a task's data; returns the flags for it."""
+  splits = [("train", 48), ("dev", 12), ("test", 9)]
+  if task == "squad_v1":
+    for split, count in splits[:2]:
+      text = json.dumps(toy_data.squad(count))
+      (folder / f"{split}-v1.1.json").write_text(text)
+    return [f"--data_dir={folder}", "--doc_stride=5"]
+  if task == "race":
+    for split, count in splits:
+      for level in ("high", "middle"):
+        path = folder / split / level
+        path.mkdir(parents=True)
+        options = ["the old house", "the day", "a tree", "the sea"]
+        for i in range(count // 2):
+          exam = {
+            **{"id": f"{level}{i}", "article": "a day at sea was warm"},
+            **{"questions": ["it was at _"], "answers": ["DABC"[i % 4]]},
+            "options": [options[-(i % 4) :] + options[: -(i % 4)]],
+          }
+          (path / f"{i}.txt").write_text(json.dumps(exam))
+    return [f"--data_dir={folder}", "--max_qa_length=12"]
+  for split, count in splits:
+    lines = [json.dumps(_row(task, i % 3 == 1)) for i in range(count)]
+    (folder / f"{split}.jsonl").write_text("\n".join([*lines, "{}\n"]))
+  files = [f"--{x}_file={folder}/{x}.jsonl" for x, _ in splits]
+  return [*files, "--skip_invalid"]
+
+
 @pytest.mark.heavy
 @pytest.mark.parametrize(
   "task, metric",
   [
+    ("race", "accuracy"),
+    ("squad_v1", "f1"),
     ("text_classification", "accuracy"),
     ("text_multi_label", "macro_f1"),
     ("text_regression", "pearson"),
@@ -180,12 +211,10 @@ def test_two_systems_are_fine_tuned(
     systems = ["st_finetuned"]
   peer_python(turns.SYSTEMS[systems[-1]].variant.split()[0])
   run = toy_runs.write_pretrained(str(tmp_path / "run"))
-  lines = [json.dumps(_row(task, i % 3 == 1)) + "\n" for i in range(48)]
-  for split, count in (("train", 48), ("dev", 12), ("test", 9)):
-    (tmp_path / f"{split}.jsonl").write_text("".join([*lines[:count], "{}\n"]))
-  flags = [f"--{x}_file={tmp_path}/{x}.jsonl" for x in ("train", "dev", "test")]
+  flags = _write_data(task, tmp_path)
   flags += [f"--task={task}", f"--init_checkpoint={run}", "--eval_steps=30"]
-  flags += ["--num_train_steps=60", "--learning_rate=5e-3", "--skip_invalid"]
+  flags += ["--num_train_steps=60", "--learning_rate=5e-3"]
+  flags.append("--train_batch_size=32")
   options = turns.Options(
     repeats=1,
     systems=systems,
@@ -198,7 +227,9 @@ def test_two_systems_are_fine_tuned(
   assert [x["system"] for x in results] == ["official_albert", *systems]
   for found in results:
     assert found["step"] in (30, 60) and found["seed"] == 1
-    assert found["dev"][metric] > 0.95 and found["test"][metric] > 0.95
+    unit = 100 if task == "squad_v1" else 1  # It has no test data.
+    tested = [found[x][metric] for x in ("dev", "test") if x in found]
+    assert min(tested) > 0.95 * unit
     # The whole program is slower than the updates alone.
     assert found["sequences_per_second"] > 60 * 32 / found["seconds"] > 0
 

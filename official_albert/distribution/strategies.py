@@ -150,8 +150,9 @@ def iterate(
 ) -> Iterator[Any]:
   """Returns an iterator over distributed batches of `make_dataset`.
 
-  A single CPU or GPU iterates over the dataset directly, as in Keras. A
-  distributed iterator would copy batches and add an autotuner, see `untuned`.
+  A single CPU or GPU iterates over the dataset directly, as in Keras without a
+  strategy. A distributed iterator copies batches and adds an autotuner for each
+  device, which `untuned` cannot switch off.
   """
   devices = strategy.extended.worker_devices
   if strategy.num_replicas_in_sync == 1 and "TPU:" not in devices[0]:
@@ -163,9 +164,10 @@ def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
   """Returns a dataset without autotuning, whose iterators end at once.
 
   Otherwise, deleting an iterator, as at the end of a program, may take up to a
-  minute: TensorFlow waits for the autotuner, which sleeps ever longer, and it
-  wakes it before it says that the iterator is cancelled
-  (`CancellationManager::StartCancel`, `Model::OptimizeLoop`).
+  minute. TensorFlow waits for the thread of the autotuner, which sleeps ever
+  longer, and wakes it before it marks the iterator as cancelled. So the thread
+  may go to sleep again (`CancellationManager::StartCancel`,
+  `Model::OptimizeLoop`).
   """
   options = tf.data.Options()
   options.autotune.enabled = False

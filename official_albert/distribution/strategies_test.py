@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 import warnings
+from unittest import mock
 
 import pytest
 import tensorflow as tf
@@ -59,6 +60,15 @@ def test_one_device_reads_its_dataset_itself():
   iterator = strategies.iterate(strategy, make_dataset)
   assert isinstance(iterator, type(iter(tf.data.Dataset.range(1))))
   assert [int(value) for value in iterator] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("device, found", [("GPU:0", [0, 1]), ("TPU:0", [7])])
+def test_a_gpu_reads_its_dataset_itself(device, found):
+  strategy = mock.Mock(num_replicas_in_sync=1)
+  strategy.extended.worker_devices = [f"/job:worker/device:{device}"]
+  strategy.distribute_datasets_from_function.return_value = [7]
+  dataset = tf.data.Dataset.range(2)
+  assert [*map(int, strategies.iterate(strategy, lambda _: dataset))] == found
 
 
 def test_precision():

@@ -157,9 +157,10 @@ class PredictingToyTask(ToyTask):
 
   def evaluate(self, model, batch):
     totals, metrics, _ = super().evaluate(model, batch)
-    outputs = model(batch["x"])
-    rows = {"example_id": batch["example_id"], "outputs": outputs}
-    return totals, metrics, rows
+    return totals, metrics, self.predict(model, batch)
+
+  def predict(self, model, batch):
+    return {"example_id": batch["example_id"], "outputs": model(batch["x"])}
 
   def score(self, predictions):
     errors = np.abs(predictions["outputs"] - self.y)

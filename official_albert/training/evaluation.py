@@ -24,7 +24,7 @@ _DEFAULTS = TrainConfig("")
 
 
 class Evaluation:
-  """Evaluates a model on held-out data, and predicts with it, in one graph.
+  """Evaluates a model on held-out data, and predicts with it.
 
       values = Evaluation(task, model, strategy)(task.eval_dataset(64))
 
@@ -39,15 +39,22 @@ class Evaluation:
     strategy: tf.distribute.Strategy,
     config: TrainConfig = _DEFAULTS,
   ):
-    """Creates the graph's step, which computes as `config` says."""
+    """Traces nothing yet; the model computes as `config` says."""
 
-    def step(batch: Batch) -> tuple[dict[str, Ratio], Any]:
+    def evaluate(batch: Batch) -> tuple[dict[str, Ratio], Any]:
       weights = task.loss_weights(batch)
       totals, metrics, rows = task.evaluate(model, batch)
       losses = {f"{k}_loss": Ratio(totals[k], weights[k]) for k in totals}
       return {**losses, **metrics}, rows
 
-    self._task, self._run_over = task, _make_pass(strategy, step, config)
+    predicting: Any = task  # If it is a `PredictingTask`.
+
+    def predict(batch: Batch) -> tuple[dict[str, Ratio], Any]:
+      return {}, predicting.predict(model, batch)
+
+    self._task = predicting
+    self._evaluate = _make_pass(strategy, evaluate, config)
+    self._predict = _make_pass(strategy, predict, config)
 
   def __call__(
     self,
@@ -66,7 +73,7 @@ class Evaluation:
       Divergence: the loss is not finite.
       ValueError: the data is empty.
     """
-    sums, parts = self._run_over(dataset, before_batch)
+    sums, parts = self._evaluate(dataset, before_batch)
     if sums is None:
       raise ValueError("there is no held-out example to evaluate on.")
     values = objective.quotients(sums)
@@ -77,17 +84,22 @@ class Evaluation:
         "model has diverged, or the held-out data has labels that do not "
         "exist."
       )
-    scoring = scoring or self._task
+    scoring = self._task if scoring is None else scoring
     scores = scoring.score(collect(parts)) if parts[0] else {}
     return {**values, **{name: float(x) for name, x in scores.items()}}
 
-  def predict(self, dataset: tf.data.Dataset) -> dict[str, np.ndarray]:
-    """Returns arrays [N, ...] by the names of a `PredictingTask`'s predictions.
+  def predict(
+    self, dataset: tf.data.Dataset, is_labeled: bool = False
+  ) -> dict[str, np.ndarray]:
+    """Returns the predictions of the examples of a `PredictingTask`.
 
-    They have a row for each of the N examples whose `example_weight` is not 0;
-    labels are ignored. It raises the same errors as `collect`.
+    They are arrays [N, ...] by the names of `task.predict`, with a row for each
+    of the N examples whose `example_weight` is not 0. If the data `is_labeled`,
+    the graph is that of evaluations, which need not be traced again; otherwise
+    labels are not read. Raises the errors of `collect`.
     """
-    return collect(self._run_over(dataset)[1])
+    run_over = self._evaluate if is_labeled else self._predict
+    return collect(run_over(dataset)[1])
 
 
 def _make_pass(

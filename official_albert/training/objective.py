@@ -98,11 +98,8 @@ class Task(Protocol):
   ) -> tuple[dict[str, tf.Tensor], dict[str, Ratio], dict[str, tf.Tensor]]:
     """Returns the result of `forward` without dropout, and the predictions.
 
-    Losses and predictions come from one call of the model. The predictions of a
-    `PredictingTask` do not depend on the labels: they are tensors [B, ...] of a
-    NumPy dtype, whose shapes differ between batches only in B. Among them is
-    `example_id` <int32>[B], the index of the example in its split, from 0.
-    Other tasks have none, {}.
+    Losses and predictions come from one call of the model. The predictions are
+    those of `PredictingTask.predict`; {} for other tasks.
     """
 
   def describe(self) -> dict[str, Any]:
@@ -111,6 +108,17 @@ class Task(Protocol):
 
 class PredictingTask(Task, Protocol):
   """A task that predicts each example and scores all predictions together."""
+
+  def predict(
+    self, model: tf.keras.Model, batch: Batch
+  ) -> dict[str, tf.Tensor]:
+    """Returns the predictions for the rows of a batch; ignores its labels.
+
+    Returns:
+      Tensors [B, ...] of a NumPy dtype, whose shapes differ between batches
+      only in B. Among them is `example_id` <int32>[B], the index of the example
+      in its split, from 0.
+    """
 
   def score(self, predictions: Mapping[str, np.ndarray]) -> dict[str, float]:
     """Returns the metrics of all predictions, sorted by `example_id`."""

@@ -119,11 +119,15 @@ def test_micro_batches_and_xla_change_only_rounding(tmp_path):
 def test_xla_compiles_what_the_settings_say(settings, compiles):
   found = {}
 
-  class Task(toy_task.ToyTask):
+  class Task(toy_task.PredictingToyTask):
     def forward(self, model, batch, training, seed):
       totals, metrics = super().forward(model, batch, training, seed)
       self.check(training, totals["first"])
       return totals, metrics
+
+    def predict(self, model, batch):
+      self.check("predicts", batch["x"][0, 0])
+      return super().predict(model, batch)
 
     def check(self, name, x):
       scores = tf.stack([x, 2 * x])
@@ -137,8 +141,10 @@ def test_xla_compiles_what_the_settings_say(settings, compiles):
   make_step(task, model, **settings).get_concrete_function(batch)
   # Its replicas have threads of their own.
   strategy = tf.distribute.MirroredStrategy(["CPU:0"])
-  evaluation.Evaluation(task, model, strategy, cfg)(task.eval_dataset(4))
-  assert found == dict.fromkeys([True, False], compiles)
+  evaluate = evaluation.Evaluation(task, model, strategy, cfg)
+  for function in (evaluate, evaluate.predict):
+    function(task.eval_dataset(4))
+  assert found == dict.fromkeys([True, False, "predicts"], compiles)
 
 
 def test_a_loop_that_is_asked_to_stop_ends_after_one_update():

@@ -199,12 +199,11 @@ class Trainer:
     self._stop_if_requested()  # After the last batch.
     return self.values
 
-  def predict(self, dataset: tf.data.Dataset) -> dict[str, np.ndarray]:
-    """Predicts with the model's weights, see `Evaluation.predict`.
-
-    The graph is that of the evaluations, so nothing is traced once more.
-    """
-    return self._evaluations[-1].predict(dataset)
+  def predict(
+    self, dataset: tf.data.Dataset, is_labeled: bool = False
+  ) -> dict[str, np.ndarray]:
+    """Predicts with the model's weights, see `Evaluation.predict`."""
+    return self._evaluations[-1].predict(dataset, is_labeled)
 
   def _restore(self) -> None:
     """Restores the latest checkpoint of the run, else --init_checkpoint."""

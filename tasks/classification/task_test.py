@@ -104,7 +104,7 @@ def test_numbers_equal_the_original(tmp_path, group, kind, labels):
     rtol=1e-5,
     atol=1e-5,
   )
-  rows = task.evaluate(model, batch)[2]
+  rows = task.predict(model, batch)
   ratios = task.forward(model, batch, True, None)[1]
   assert task.forward(model, batch, False, None)[1] == {}
   if kind == "regression":
@@ -155,11 +155,12 @@ def test_evaluation_and_prediction_count_each_example_once(
   lengths = {batch["input_ids"].shape[1] for batch in data}
   assert lengths == ({16, 24, _LENGTH} if length_bucketing else {_LENGTH})
   (whole,) = task.dataset("dev", 19)
-  rows = task.evaluate(model, whole)[2]
+  rows = task.predict(model, whole)
   numbers = rows["values"].numpy()[np.argsort(rows["example_id"])]
   evaluation = training_lib.Evaluation(task, model, strategy)
-  found = evaluation.predict(task.dataset("dev", 8))["values"]
-  np.testing.assert_allclose(found, numbers, atol=1e-5)
+  for is_labeled in (False, True):
+    found = evaluation.predict(task.dataset("dev", 8), is_labeled)["values"]
+    np.testing.assert_allclose(found, numbers, atol=1e-5)
   expected = task.metrics("dev", numbers)
   losses = dict.fromkeys(
     ("loss", "weather_loss"), expected["mean_squared_error"]
@@ -231,7 +232,7 @@ def test_targets_are_standardized(tmp_path):
     model = each.build_model()
     batch = dict(next(iter(each.dataset("dev", 19))))
     batch["label_ids"] = tf.fill([19], 70.0)
-    values.append(each.evaluate(model, batch)[2]["values"].numpy())
+    values.append(each.predict(model, batch)["values"].numpy())
     sums, _ = each.forward(model, batch, False, None)
     losses.append(float(sums[each.name]))
   np.testing.assert_allclose(values[1], 55 + 15 * values[0], rtol=1e-5)

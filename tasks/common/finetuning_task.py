@@ -315,6 +315,11 @@ class FinetuningTask(abc.ABC):
     losses = self.losses(model, outputs, batch, False)
     return *losses, self.predictions(model, outputs, batch)
 
+  def predict(
+    self, model: tf.keras.Model, batch: Batch
+  ) -> dict[str, tf.Tensor]:
+    return self.predictions(model, self.outputs(model, batch), batch)
+
   @abc.abstractmethod
   def answers(self, split: str, predictions: Predictions) -> Any:
     """Returns the predictions of a split as files have them."""

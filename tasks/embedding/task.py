@@ -72,11 +72,9 @@ class EmbeddingTask(own_files.OwnFiles):
 
   @property
   def best_metric(self) -> str:  # type: ignore[override]
-    return _METRICS[self._form_of_evaluations()]
-
-  def _form_of_evaluations(self) -> str:
     splits = (*self.eval_splits, *self.test_splits)
-    return self.form(next(filter(self.has_split, splits), self.eval_split))
+    evaluated = next(filter(self.has_split, splits), self.eval_split)
+    return _METRICS[self.form(evaluated)]
 
   @property
   def sequences_per_example(self) -> int:  # type: ignore[override]
@@ -180,7 +178,7 @@ class EmbeddingTask(own_files.OwnFiles):
     self, model: tf.keras.Model, outputs: Any, batch: Any, training: bool
   ) -> finetuning_task.Losses:
     """Returns the mean over the trained depths and dimensions."""
-    form = self.form("train") if training else self._form_of_evaluations()
+    form = self.form("train" if training else self.eval_split)
     if training and form != TRIPLETS and batch["label_ids"].shape[0] == 1:
       raise ValueError(
         "a batch of one row has no other rows to compare it with: give a "

@@ -64,7 +64,7 @@ def test_losses_and_scores_equal_the_original(tmp_path, group):
   assert task.forward(model, batch, False, None)[1] == {}
   for name, found in (
     ("logits", model(batch)["logits"]),
-    ("probabilities", task.evaluate(model, batch)[2]["values"]),
+    ("probabilities", task.predict(model, batch)["values"]),
   ):
     (row,) = expected[name]
     assert abs(row[0] - row[1]) > 1e-3

@@ -129,8 +129,7 @@ def test_v1_equals_the_original(tmp_path, group):
     rtol=1e-5,
   )
   # Predictions are padded to one length.
-  batch = tf.nest.map_structure(tf.constant, batch)
-  rows = task.evaluate(model, batch)[2]
+  rows = task.predict(model, tf.nest.map_structure(tf.constant, batch))
   assert rows.keys() == {"example_id", "start_logits", "end_logits"}
   for name in logits.files:
     count, length = logits[name].shape

@@ -49,8 +49,8 @@ def run(benchmark: str, options: turns.Options) -> None:
   kind = registry.TASKS.get(name)
   if not (source and kind and kind.head in _HEADS):
     raise ValueError(
-      "--finetuning_flags needs --init_checkpoint and a --task, but not "
-      "squad_v2, whose head the others lack."
+      "--finetuning_flags needs --init_checkpoint and one --task, but not "
+      "glue, nor squad_v2, whose head the others lack."
     )
   is_embedding = kind.head == _EMBEDDING
   default = ["st_finetuned"] if is_embedding else ["hf_finetuned"]
@@ -116,7 +116,7 @@ def _about(
 
 
 def _row(result: Mapping[str, Any], unit: int) -> dict[str, str]:
-  """Returns a row of the table, with metrics in percent: `unit` times them."""
+  """Returns a row of the table; `unit` times the metrics are percent."""
   row = {}
   for key, value in result.items():
     for name, number in value.items() if isinstance(value, dict) else ():
@@ -132,6 +132,7 @@ def _open_task(given: Mapping[str, str], model_dir: str) -> Any:
   run = trained_run.read(model_dir)
   skips = given.get("skip_invalid", "false").lower() not in ("false", "f", "0")
   values: dict[str, Any] = {"labels": run.labels, "skip_invalid": skips}
+  given = {**given, "max_seq_length": str(run.max_seq_length)}
   for field in dataclasses.fields(common.TaskOptions):
     kind: Any = type(field.default)
     if field.name in given and kind in (str, int, float):
@@ -139,7 +140,11 @@ def _open_task(given: Mapping[str, str], model_dir: str) -> Any:
   with checkpoints.open(model_dir) as checkpoint:
     file: Any = checkpoint.choose_tokenizer()
     options = common.TaskOptions(**values, tokenizer=file.open())
-  return registry.make_task(run.task, options)
+  known = registry.make_task(run.task, options).recipe
+  recipe = {k: x for k, x in run.settings.items() if hasattr(known, k)}
+  return registry.make_task(
+    run.task, dataclasses.replace(options, recipe=recipe)
+  )
 
 
 def _write_rows(task: Any, head: str, path: str) -> dict[str, Any]:

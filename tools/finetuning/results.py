@@ -64,7 +64,8 @@ def predict(
   for split in dict.fromkeys([*eval_splits, *test_splits]):
     print(f"predicting {split}", flush=True)
     data = task.dataset(split, config.eval_batch_size)
-    arrays = to_arrays(data)
+    # What the training has evaluated on is traced.
+    arrays = to_arrays(data, bool(trainer) and split in eval_splits)
     numbers = (x for x in arrays.values() if x.dtype.kind == "f")
     if not all(np.isfinite(x).all() for x in numbers):
       raise ValueError(

@@ -41,7 +41,11 @@ def test_the_best_checkpoint_predicts(tmp_path):
   toy_data.write_table(str(tmp_path / "test.tsv"), 3, "")
   tokenizer = toy_runs.write_tokenizer(str(tmp_path))
   task = finetuning_data_test.make_own(
-    tmp_path, tokenizer=tokenizer, max_seq_length=20, labels=("bad", "good")
+    tmp_path,
+    tokenizer=tokenizer,
+    max_seq_length=20,
+    labels=("bad", "good"),
+    class_weights="balanced",  # Of training data, which is not there.
   )
   config = toy_models.config(tokenizer.vocab_size, 20)
   task, model_dir = task.with_records(("dev", "test"), config), tmp_path / "run"

@@ -148,14 +148,30 @@ def test_training_is_one_program_with_every_sum(changes, tmp_path):
   assert functions and not [f.signature.name for f in compiled]
 
 
+def trace_prediction(task, batch_size: int) -> trace.Cluster:
+  strategy = trace.TracingStrategy()
+  with strategy.scope():
+    evaluation = training.Evaluation(task, task.build_model(), strategy)
+  # There is no batch to run what was traced on.
+  with pytest.raises(ValueError, match="no example to predict"):
+    evaluation.predict(task.eval_dataset(batch_size).take(0))
+  return strategy.clusters[0]
+
+
 @pytest.mark.parametrize("task", rows.TASKS)
-def test_an_evaluation_is_a_program(task, tmp_path):
+@pytest.mark.parametrize("mode", ["evaluation", "prediction"])
+def test_evaluation_and_prediction_are_programs(task, mode, tmp_path):
+  if (task, mode) == ("pretraining", "prediction"):
+    return  # It predicts nothing.
   step = dataclasses.replace(_STEP, task=task)
   distribution.set_precision(step.precision)
   made, count = trace.make_task(step, str(tmp_path)), 3 * trace.CORES
-  config = trace.train_config(step, str(tmp_path))
-  config = dataclasses.replace(config, eval_batch_size=count)
-  cluster = trace.trace_run(made, config, training.Trainer)
+  if mode == "prediction":
+    cluster = trace_prediction(made, count)
+  else:
+    config = trace.train_config(step, str(tmp_path))
+    config = dataclasses.replace(config, eval_batch_size=count)
+    cluster = trace.trace_run(made, config, training.Trainer)
   module = lowered(cluster)
   # Losses are sums, and so are the gathered predictions of all replicas.
   assert sums(module) == len(cluster.results)
