@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_albert import AdamW, TextClassifier, checkpoints, runs, training
+from official_albert import (
+  AdamW,
+  TextClassifier,
+  checkpoints,
+  runs,
+  text_batches,
+  training,
+)
 from official_albert import labels as labels_lib
 from official_albert.testing import toy_models
 
@@ -44,6 +51,15 @@ def trained(tokenizer):
     TEXTS, LABELS, batch_size=8, epochs=20, validation_split=0.2, verbose=0
   )
   return classifier, history.history
+
+
+def test_iterators_of_batches_end_at_once():
+  """A sleeping autotuner would be waited for; see `distribution.untuned`."""
+  names = ("input_ids", "input_mask", "segment_ids")
+  ids = dict.fromkeys(names, np.ones([5, 16], np.int32))
+  batches = text_batches.make_batches([ids], 2, has_one_length=False)
+  assert batches.options().autotune.enabled is False
+  assert [len(x["input_ids"]) for (x,) in batches] == [2, 2, 1]
 
 
 def test_it_learns_from_texts(trained):

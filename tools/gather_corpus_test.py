@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import importlib.util
 
@@ -81,6 +82,30 @@ def test_docstrings_of_both_styles():
 )
 def test_prose(sentence, accepted):
   assert gather_corpus.is_prose(sentence) == accepted
+
+
+def test_docstrings_of_all_statements():
+  source = """
+if x:
+  def f(): "a"
+else:
+  def f(): "b"
+try:
+  with y:
+    class C:
+      def f(): "c"
+except E:
+  for z in y:
+    async def f(): "d"
+finally:
+  match y:
+    case 1:
+      add_newdoc("place", "name", "e")
+x = lambda: "no docstring"
+"""
+  # The first ones are those of the module and of the class.
+  found = gather_corpus.docstrings(ast.parse(source))
+  assert [text for text in found if text] == [*"abcde"]
 
 
 _FILES = {
